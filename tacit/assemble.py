@@ -1,0 +1,278 @@
+"""Puts a run together: the method with its sampler, clipping, noise and event; state and ledger.
+
+Nothing about privacy is decided after this. Values are checked before data is touched.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping import rules
+from tacit.clipping.contract import ClippingEngine, ClippingRule
+from tacit.clipping.reference import ReferenceEngine
+from tacit.config import DpSgdRecipe, Recipe
+from tacit.data.batches import Gatherer, Records
+from tacit.data.sampling import PoissonSampler, ShuffledSampler
+from tacit.errors import ArgumentError, RunError
+from tacit.methods.base import Method
+from tacit.methods.dpsgd import DpSgd
+from tacit.methods.plain import PlainSgd
+from tacit.models import validate
+from tacit.noise.source import RandomSource
+from tacit.optim import Pace, PrivateOptimizer, WeightAverage
+from tacit.privacy import events
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.plan import Question, SampledSchedule, solve, steps_for
+from tacit.rundir import RunDir
+from tacit.state import TrainingState
+from tacit.steps import Steps
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the certificate must say about the data and how it was prepared."""
+
+    treated_as_public: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+
+def step_count(recipe: Recipe, records: int) -> int:
+    """The steps of a recipe on so many records."""
+    size = recipe.training.batch_size
+    if size > records:
+        raise ArgumentError(
+            f"batch_size is {size}, larger than the {records} training records; choose a smaller"
+            " batch"
+        )
+    return steps_for(recipe.training.epochs, records, size)
+
+
+def schedule_for(recipe: Recipe, records: int) -> SampledSchedule:
+    """The steps and noise of a recipe, solved for where only ε is given."""
+    training, privacy = recipe.training, recipe.privacy
+    steps = step_count(recipe, records)
+    if privacy.noise is not None:
+        return SampledSchedule(records, training.batch_size, steps, privacy.noise)
+    if privacy.epsilon is None:
+        raise ArgumentError("privacy.epsilon and privacy.noise are both missing; give one of them")
+    return solve(
+        Question(
+            delta=privacy.delta,
+            epsilon=privacy.epsilon,
+            steps=steps,
+            batch_size=training.batch_size,
+            records=records,
+            relation=privacy.relation,
+        )
+    )
+
+
+def assemble(
+    model: nn.Module,
+    records: Records,
+    recipe: Recipe,
+    run: RunDir,
+    facts: Facts,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    resume: bool = False,
+) -> Steps:
+    """Steps that are ready to go, on a new ledger or on the one that is there."""
+    steps = step_count(recipe, len(records))
+    validate.check(model, _example(records))
+    bits = _bits(records)
+    ledger = _opened_ledger(recipe, run) if resume else None
+    source, generation, replay = _source(recipe, run, bits, resume)
+    pace = _pace(recipe, steps)
+    own = PrivateOptimizer(model, optimizer or _optimizer(recipe, model), pace)
+    state = TrainingState(model, own, _average(recipe, model))
+    method = _method(recipe, model, records, own, source)
+    if ledger is None:
+        run.write(run.recipe, recipe.as_toml().encode())
+        run.save_key(source, generation)
+        run.write_json(run.private / "bits.json", bits)
+        header = _header(recipe, method, records, source, facts)
+        return Steps(method, state, Ledger.create(run.ledger, header), source, generation)
+    _restore(run, state, ledger)
+    ledger.append("resume", {"step": state.step, "generation": generation, "replay": replay})
+    return Steps(method, state, ledger, source, generation)
+
+
+def _opened_ledger(recipe: Recipe, run: RunDir) -> Ledger:
+    ledger = Ledger.resume(run.ledger)
+    if ledger.entries[0].body["recipe_digest"] != recipe.digest():
+        raise RunError(
+            f"{run.path}: the recipe differs from the one the run was started with; resume with"
+            " the recipe.toml that lies there, or start a new run elsewhere"
+        )
+    return ledger
+
+
+def _source(
+    recipe: Recipe, run: RunDir, bits: dict[str, Any], resume: bool
+) -> tuple[RandomSource, int, bool]:
+    """The random source, its generation, and whether paid steps can be repeated exactly.
+
+    If something that decides the bits of a step has changed, repeating a paid step would release
+    two different sums under one noise vector. Then a new key is drawn, and every further step is
+    charged, the lost ones again.
+    """
+    if not resume:
+        seed = recipe.run.seed
+        new = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
+        return new, 0, True
+    source, generation = run.load_key()
+    if run.read_json(run.private / "bits.json") == bits:
+        return source, generation, True
+    source, generation = source.renewed(generation + 1), generation + 1
+    run.save_key(source, generation)
+    run.write_json(run.private / "bits.json", bits)
+    return source, generation, False
+
+
+def _bits(records: Records) -> dict[str, Any]:
+    """Everything outside the recipe that decides the bits of a step."""
+    return {
+        "records": records.fingerprint(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def _restore(run: RunDir, state: TrainingState, ledger: Ledger) -> None:
+    snapshot = run.load_checkpoint()
+    if snapshot is None:
+        return
+    state.restore(snapshot)
+    if state.history.pop("ledger_head") not in {entry.hash for entry in ledger.entries}:
+        raise RunError(
+            f"{run.path}: the ledger is older than the checkpoint; charges were removed, so the"
+            " run cannot be certified"
+        )
+
+
+def _pace(recipe: Recipe, steps: int) -> Pace:
+    training = recipe.training
+    return Pace(training.learning_rate, steps, training.schedule, training.warmup)
+
+
+def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    training = recipe.training
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if training.optimizer == "adam":
+        return torch.optim.Adam(
+            trained, lr=training.learning_rate, weight_decay=training.weight_decay
+        )
+    return torch.optim.SGD(
+        trained,
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+    )
+
+
+def _average(recipe: Recipe, model: nn.Module) -> WeightAverage | None:
+    decay = recipe.training.average
+    return WeightAverage(model, decay) if decay else None
+
+
+def _method(
+    recipe: Recipe,
+    model: nn.Module,
+    records: Records,
+    optimizer: PrivateOptimizer,
+    source: RandomSource,
+) -> Method:
+    training = recipe.training
+    gatherer = Gatherer(records, training.micro_batch, training.views, training.augment)
+    if isinstance(recipe.method, DpSgdRecipe):
+        return DpSgd(
+            schedule_for(recipe, len(records)),
+            PoissonSampler(len(records), training.batch_size, source),
+            _engine(recipe, model, _rule(recipe.method)),
+            gatherer,
+            optimizer,
+            source,
+            recipe.privacy.relation,
+        )
+    steps = step_count(recipe, len(records))
+    shuffled = ShuffledSampler(len(records), training.batch_size, source)
+    return PlainSgd(model, steps, shuffled, gatherer, optimizer, source)
+
+
+def _rule(method: DpSgdRecipe) -> ClippingRule:
+    if method.clipping == "automatic":
+        return rules.Automatic(method.clip)
+    return rules.Flat(method.clip)
+
+
+def _engine(recipe: Recipe, model: nn.Module, rule: ClippingRule) -> ClippingEngine:
+    return ReferenceEngine(model, rule, vectorised=recipe.run.engine != "loop")
+
+
+def _example(records: Records) -> Tensor:
+    """Made-up features in the shape and type of a record's; no record's values are used."""
+    like = records.batch(torch.zeros(1, dtype=torch.int64))[0]
+    if like.is_floating_point():
+        return torch.linspace(-1, 1, like.numel()).view_as(like).to(like)
+    return torch.zeros_like(like)
+
+
+def _header(
+    recipe: Recipe, method: Method, records: Records, source: RandomSource, facts: Facts
+) -> dict[str, Any]:
+    """The ledger's first entry: everything that the certificate will say."""
+    privacy, promise = recipe.privacy, method.promise
+    claim = method.claim(privacy.delta)
+    planned = events.repeated(method.charge(0), promise.steps)
+    warnings = []
+    if privacy.delta >= 1 / len(records):
+        warnings.append(
+            f"delta is {privacy.delta:g}, at least one over the number of records: it permits"
+            " giving away a whole record; choose it well below"
+        )
+    if source.repeatable:
+        warnings.append(
+            f"randomness came from {source.origin}: whoever knows it can subtract the noise. Train"
+            " without a seed before releasing anything"
+        )
+    return {
+        "title": recipe.title or f"{recipe.model.name} on {recipe.data.name}",
+        **promise.as_json(),
+        "clipping": _clipping_sentence(recipe),
+        "delta": privacy.delta,
+        "budget": privacy.epsilon,
+        "planned": events.to_json(planned),
+        "claimed": {"epsilon": claim.epsilon, "source": claim.source} if claim else None,
+        "treated_as_public": [
+            f"the number of training records, {len(records)}",
+            "the recipe, the model's architecture and initial weights",
+            *facts.treated_as_public,
+        ],
+        "not_covered": list(facts.not_covered),
+        "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
+        "randomness": f"ChaCha20 keyed by {source.origin}",
+        "warnings": warnings,
+        "versions": {"tacit": version("tacit"), "torch": torch.__version__}
+        | {name: version(name) for name in ("dp-accounting", "numpy", "scipy")}
+        | {"python": platform.python_version()},
+        "recipe_digest": recipe.digest(),
+    }
+
+
+def _clipping_sentence(recipe: Recipe) -> str:
+    method = recipe.method
+    if not isinstance(method, DpSgdRecipe):
+        return "none"
+    rule = "normalised to" if method.clipping == "automatic" else "clipped to"
+    return (
+        f"each record's gradient is {rule} norm {method.clip:g}, their sum gets normal noise and is"
+        " divided by the expected batch size"
+    )

@@ -1,0 +1,116 @@
+"""The contract between clipping and noise: a sum that knows how far one record can move it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ModelError
+from tacit.privacy.relations import Relation
+
+Batch = tuple[Tensor, ...]
+LossFunction = Callable[[nn.Module, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each trainable parameter lies in the flat vector, and which norm group it is in."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    groups: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module, grouping: Callable[[Sequence[str]], Sequence[int]]) -> Layout:
+        """The layout of a model's trainable parameters, grouped by name."""
+        named = [(name, p.shape) for name, p in model.named_parameters() if p.requires_grad]
+        if not named:
+            raise ModelError("the model has no trainable parameters; unfreeze at least one")
+        names = tuple(name for name, _ in named)
+        return cls(names, tuple(shape for _, shape in named), tuple(grouping(names)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of elements of each parameter."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Length of the flat vector."""
+        return sum(self.sizes)
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """The flat vector cut into tensors of the parameters' shapes, sharing its memory."""
+        parts = vector.split(self.sizes)
+        return {n: part.view(s) for n, part, s in zip(self.names, parts, self.shapes, strict=True)}
+
+
+class ClippingRule(Protocol):
+    """How per-record norms become factors, and what bound follows.
+
+    `bounds[h]` is the largest norm that group h of one record's scaled gradient can have;
+    `shares[h]` is the part of the privacy cost that group h may cause. Shares add up to one.
+    """
+
+    @property
+    def bounds(self) -> tuple[float, ...]: ...
+
+    @property
+    def shares(self) -> tuple[float, ...]: ...
+
+    def grouping(self, names: Sequence[str]) -> Sequence[int]:
+        """The norm group of each parameter."""
+        ...
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """Factors [records, groups] from norms of the same shape, all finite."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClippedSum:
+    """Σ over the batch of per-record gradients, each scaled so that its groups obey `bounds`.
+
+    Guarantee: for two batches that differ by one record, present or absent, group h of `vector`
+    moves by at most `bounds[h]`; where the record is replaced, by at most twice that.
+    """
+
+    vector: Tensor
+    layout: Layout
+    bounds: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    def sensitivity(self, relation: Relation) -> tuple[float, ...]:
+        """How far group h can move between neighbours."""
+        times = 2.0 if relation in (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES) else 1.0
+        return tuple(times * bound for bound in self.bounds)
+
+
+class ClippingEngine(Protocol):
+    """Computes clipped sums; the slow oracle and every fast engine look the same from outside."""
+
+    layout: Layout
+
+    def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
+        """The clipped sum over all micro-batches together.
+
+        `loss(model, batch)` returns one loss per row of the batch. With `views` > 1 the rows of a
+        record follow each other and their losses are averaged before clipping. Records whose
+        gradient is not finite contribute zero. No batches, or empty ones, give a sum of zero.
+        """
+        ...
+
+
+def check_losses(losses: Tensor, rows: int) -> Tensor:
+    """Refuse a loss that was already averaged: clipping must see every record by itself."""
+    if losses.shape != (rows,):
+        raise ModelError(
+            f"the loss function returned shape {tuple(losses.shape)} for {rows} rows; it must"
+            " return one loss per row (reduction='none')"
+        )
+    return losses

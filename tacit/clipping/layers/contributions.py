@@ -1,0 +1,92 @@
+"""Per-record gradients of one parameter in the form that is cheapest to hold."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Contribution(ABC):
+    """The gradients of all records for one slot, not necessarily written out.
+
+    Guarantee: `squared_norms` and `add_weighted` speak of exactly the same gradients, so that
+    what is added to a sum is what was measured.
+    """
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """‖gradient‖² of each record; called once, before `add_weighted`."""
+
+    @abstractmethod
+    def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        """Add Σ factor · gradient over the records to `total`, a tensor of the slot's shape."""
+
+    @abstractmethod
+    def per_record(self) -> Tensor:
+        """The gradients written out as [records, *slot shape]."""
+
+    @abstractmethod
+    def silence(self, records: Tensor) -> None:
+        """Make the gradients of the marked records zero, whatever they were."""
+
+
+def squared_rows(tensor: Tensor) -> Tensor:
+    """Squared Euclidean norm of each row, accumulated in at least single precision."""
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    return torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=wide).square_()
+
+
+def scaled(tensor: Tensor, factors: Tensor) -> Tensor:
+    """Each record of the tensor times its factor."""
+    return tensor * factors.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
+
+
+def zeroed(tensor: Tensor, records: Tensor) -> Tensor:
+    """The tensor with the marked records replaced by zero."""
+    return tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0)
+
+
+class Dense(Contribution):
+    """Gradients written out in full."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        self._gradients = gradients
+
+    def squared_norms(self) -> Tensor:
+        return squared_rows(self._gradients)
+
+    def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        flat = self._gradients.flatten(1)
+        total.add_(torch.mv(flat.t(), factors.to(flat.dtype)).view(total.shape))
+
+    def per_record(self) -> Tensor:
+        return self._gradients
+
+    def silence(self, records: Tensor) -> None:
+        self._gradients = zeroed(self._gradients, records)
+
+
+class Mergeable(Contribution):
+    """A contribution that can absorb others of its own kind."""
+
+    @abstractmethod
+    def merged(self, others: Sequence[Contribution]) -> Contribution | None:
+        """The sum of this and the others, or None when they do not fit together."""
+
+
+def combine(contributions: Sequence[Contribution]) -> Contribution:
+    """The contribution of a slot that was used more than once."""
+    first, *others = contributions
+    if not others:
+        return first
+    if isinstance(first, Mergeable):
+        together = first.merged(others)
+        if together is not None:
+            return together
+    gradients = first.per_record().clone()
+    for other in others:
+        gradients.add_(other.per_record())
+    return Dense(gradients)

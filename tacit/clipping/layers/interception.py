@@ -1,0 +1,112 @@
+"""The one place that steps between a user's model and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.overrides import TorchFunctionMode
+
+from tacit.clipping.layers.axis import candidates
+from tacit.clipping.layers.fallback import replaced_forward
+from tacit.clipping.layers.operation import Operation, Rule
+from tacit.clipping.layers.recording import Recording, Use
+
+
+@contextmanager
+def intercepted(
+    recording: Recording,
+    units: Mapping[str, nn.Module],
+    rules: Mapping[Callable[..., Any], Rule],
+    rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
+) -> Iterator[None]:
+    """Record every use of trainable parameters for as long as the context is open.
+
+    Guarantee: on leaving, also by an exception, modules and parameters are what they were.
+    """
+    with ExitStack() as stack:
+        for name, module in units.items():
+            stack.enter_context(replaced_forward(module, name, recording))
+        stack.enter_context(_Interceptor(recording, rules, rewrites))
+        yield
+
+
+class _Interceptor(TorchFunctionMode):
+    """Hands calls of torch functions that use trainable parameters to the layer rules.
+
+    What no rule takes runs as it is, with an ordinary autograd edge to the parameter, which the
+    engine finds afterwards: nothing can be missed in silence.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        rules: Mapping[Callable[..., Any], Rule],
+        rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
+    ) -> None:
+        super().__init__()
+        self._recording = recording
+        self._rules = rules
+        self._rewrites = rewrites
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        rule = self._rules.get(func)
+        rewrite = self._rewrites.get(func)
+        if (rule or rewrite) and torch.is_grad_enabled() and not self._recording.inside_unit:
+            if rewrite is not None:
+                with self:
+                    return rewrite(*args, **kwargs)
+            output = self._through(rule, args, kwargs) if rule else None
+            if output is not None:
+                return output
+        return func(*args, **kwargs)
+
+    def _through(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        recording = self._recording
+        found = rule(recording.slots.resolve, *args, **kwargs)
+        if found is None:
+            return None
+        x, operation = found
+        axes = candidates(operation.leading(x), recording.rows)
+        if not axes or torch.is_autocast_enabled(x.device.type):
+            return None
+        use = recording.use(operation.slots, axes, x.dim())
+        output: Tensor = _Through.apply(recording.anchor, x, operation, use)  # type: ignore[no-untyped-call]
+        return output
+
+
+class _Through(Function):
+    """A layer whose backward pass yields input gradients and records the rest.
+
+    The anchor is an empty tensor that needs a gradient: it puts every such layer on the way to
+    something differentiable, also the first, whose input needs none.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, operation: Operation, use: Use) -> Tensor:
+        output, saved = operation.run(x)
+        ctx.save_for_backward(x, *saved)
+        ctx.operation, ctx.use = operation, use
+        return output
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor | None, None, None]:
+        x, *saved = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            input_gradient = ctx.use.back(
+                ctx.operation, x, tuple(saved), g, ctx.needs_input_grad[1]
+            )
+        return None, input_gradient, None, None

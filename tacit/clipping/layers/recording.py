@@ -1,0 +1,205 @@
+"""What one micro-batch leaves behind: squared norms per record, and what the sum needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from tacit.clipping.contract import ClippingRule
+from tacit.clipping.layers.axis import Axis, Rows
+from tacit.clipping.layers.choice import Chooser
+from tacit.clipping.layers.contributions import Contribution, Dense, combine
+from tacit.clipping.layers.operation import Gradients, Operation, Placement, Saved
+from tacit.clipping.layers.slots import Slot, Slots
+from tacit.errors import ModelError
+
+
+class Stage(Enum):
+    """What a backward pass through an intercepted layer is for."""
+
+    FORWARD = "the user's own: only input gradients"
+    PROBE = "finding out where the records lie"
+    RECORD = "measuring and keeping per-record gradients"
+
+
+class Recording:
+    """Collects every parameter's per-record gradients during one backward pass.
+
+    Guarantee: `squares[r, h]` is the squared norm of record r's gradient in group h over all
+    uses of all parameters, cross terms between several uses of one parameter included.
+    """
+
+    def __init__(
+        self, slots: Slots, rows: Rows, groups: int, chooser: Chooser, known: dict[Hashable, Axis]
+    ) -> None:
+        self.slots = slots
+        self.rows = rows
+        self.chooser = chooser
+        self.known = known
+        self.stage = Stage.FORWARD
+        self.inside_unit = False
+        self.leaves: list[tuple[str, Tensor]] = []
+        self.uses: list[Use] = []
+        self.unverified = False
+        self.selected = torch.empty(0)
+        some = next(iter(slots.parameters.values()))
+        self.anchor = torch.zeros(0, device=some.device, requires_grad=True)
+        wide = torch.promote_types(some.dtype, torch.float32)
+        self._squares = torch.zeros(rows.records, groups, dtype=wide, device=some.device)
+        self._times_used: Counter[str] = Counter()
+        self._entries: Gradients = []
+        self._shared: dict[str, Gradients] = {}
+
+    def use(self, slots: list[Slot], candidates: list[Axis], dims: int) -> Use:
+        """Register one use of parameters; which use it is follows from the order of calls."""
+        names = {slot.name for slot in slots}
+        first = slots[0].name
+        key = (first, self._times_used[first], dims)
+        if self.stage is Stage.FORWARD:
+            self._times_used.update(names)
+        if self.rows.records > 1 and key in self.known and self.known[key] in candidates:
+            candidates = [self.known[key]]
+        use = Use(self, first, key, candidates)
+        self.uses.append(use)
+        return use
+
+    def leaf(self, name: str) -> Tensor:
+        """The parameter once per record, differentiable: its gradient is each record's own."""
+        value = self.slots.parameters[name].detach()
+        leaf = value.expand(self.rows.records, *value.shape).requires_grad_()
+        self._times_used[name] += 1
+        self.leaves.append((name, leaf))
+        return leaf
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether some use has not yet shown where its records lie."""
+        return any(not use.settled for use in self.uses)
+
+    def add(self, gradients: Gradients) -> None:
+        """Take the per-record gradients of one use."""
+        for slot, contribution in gradients:
+            if self._times_used[slot.name] > 1:
+                self._shared.setdefault(slot.name, []).append((slot, contribution))
+            else:
+                self._measure(slot, contribution)
+
+    def add_leaves(self, gradients: Mapping[int, Tensor]) -> None:
+        """Take the gradients of leaves, given by their position in `leaves`."""
+        for index, gradient in gradients.items():
+            name, _ = self.leaves[index]
+            self.add([(self.slots.whole(name), Dense(gradient))])
+
+    def finish(self, rule: ClippingRule, totals: Mapping[str, Tensor]) -> None:
+        """Measure what was used more than once, ask the rule for factors, add the sum."""
+        for name, gradients in self._shared.items():
+            self._measure_shared(name, gradients)
+        finite = torch.isfinite(self._squares).all(1)
+        if bool(finite.all()):
+            factors = rule.factors(self._squares.sqrt())
+        else:
+            norms = self._squares.masked_fill(~finite[:, None], 0).sqrt()
+            factors = rule.factors(norms).masked_fill(~finite[:, None], 0)
+            for _, contribution in self._entries:
+                contribution.silence(~finite)
+        columns = factors.unbind(1)
+        while self._entries:
+            slot, contribution = self._entries.pop()
+            contribution.add_weighted(columns[slot.group], slot.within(totals[slot.name]))
+
+    def _measure(self, slot: Slot, contribution: Contribution) -> None:
+        self._squares[:, slot.group] += contribution.squared_norms()
+        self._entries.append((slot, contribution))
+
+    def _measure_shared(self, name: str, gradients: Gradients) -> None:
+        by_slot: dict[Slot, list[Contribution]] = {}
+        for slot, contribution in gradients:
+            by_slot.setdefault(slot, []).append(contribution)
+        spans = sorted(slot.span for slot in by_slot)
+        apart = all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        if apart:
+            for slot, contributions in by_slot.items():
+                self._measure(slot, combine(contributions))
+            return
+        whole = self.slots.whole(name)
+        merged: Tensor | None = None
+        for slot, contribution in gradients:
+            part = contribution.per_record()
+            if merged is None:
+                merged = part.new_zeros(self.rows.records, *whole.size)
+            for record, piece in zip(merged, part, strict=True):
+                slot.within(record).add_(piece)
+        assert merged is not None
+        self._measure(whole, Dense(merged))
+
+
+class Use:
+    """One intercepted use of parameters, and the axes its records may lie along."""
+
+    def __init__(
+        self, recording: Recording, name: str, key: Hashable, candidates: list[Axis]
+    ) -> None:
+        self.name = name
+        self._recording = recording
+        self._key = key
+        self._candidates = candidates
+        self._touched = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known where the records lie: a probe found out, or there is only one."""
+        return self._recording.rows.records == 1 or self._key in self._recording.known
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether a probe saw gradients that fit more than one axis."""
+        return self._touched and len(self._candidates) > 1
+
+    def settle(self) -> None:
+        """Remember what the probes found."""
+        if self._touched and len(self._candidates) == 1:
+            self._recording.known[self._key] = self._candidates[0]
+
+    def back(
+        self, operation: Operation, x: Tensor, saved: Saved, g: Tensor, input_needed: bool
+    ) -> Tensor | None:
+        """Go back through one layer and do what the stage asks for on the way."""
+        input_gradient, gradients = operation.back(
+            x, saved, g, input_needed, self.placement(g, operation.kept)
+        )
+        self._recording.add(gradients)
+        return input_gradient
+
+    def placement(self, g: Tensor, kept: int) -> Placement | None:
+        """Where the records lie, when gradients are to be recorded; a probe looks and moves on."""
+        recording = self._recording
+        if recording.stage is Stage.PROBE:
+            self._exclude(g, kept)
+        if recording.stage is not Stage.RECORD or recording.unverified:
+            return None
+        if not self.settled and not self._touched:
+            recording.unverified = bool((g != 0).any())
+            return None
+        return Placement(self._candidates[0], recording.rows, recording.chooser)
+
+    def _exclude(self, g: Tensor, kept: int) -> None:
+        recording = self._recording
+        g = g.nan_to_num(0.0, 0.0, 0.0)
+        quiet = ~recording.selected
+        fitting = [
+            axis
+            for axis in self._candidates
+            if not bool(axis.arrange(g, kept, recording.rows)[quiet].any())
+        ]
+        if not fitting:
+            raise ModelError(
+                f"the loss of one record depends on the activations of another in the layer of"
+                f" {self.name!r}: the network mixes records, or does not keep the batch as one"
+                " dimension; no record's influence can be bounded. Remove what mixes them"
+            )
+        self._candidates = fitting
+        self._touched = self._touched or bool(g.any())

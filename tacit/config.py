@@ -1,0 +1,273 @@
+"""A recipe: everything that decides a run, as frozen typed values read from TOML.
+
+Unknown keys are refused with the nearest known name; values are checked before data is touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from tacit.data.batches import Augmentation
+from tacit.errors import ArgumentError
+from tacit.optim import Schedule
+from tacit.privacy.relations import Relation
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataRecipe(_Section):
+    """Which records, and which of them are for evaluation."""
+
+    name: str = "digits"
+    holdout: Annotated[int, Field(ge=0)] = 0
+    """Evaluate on this many records taken out of the training set, instead of the test set."""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelRecipe(_Section):
+    """Which network."""
+
+    name: str = "convnet"
+    mend: bool = False
+    """Replace layers that cannot be private by ones that can."""
+
+
+class DpSgdRecipe(_Section):
+    """DP-SGD: how per-record gradients are clipped."""
+
+    name: Literal["dpsgd"] = "dpsgd"
+    clip: Positive = 1.0
+    clipping: Literal["flat", "automatic"] = "flat"
+
+
+class PlainRecipe(_Section):
+    """Plain SGD, without privacy."""
+
+    name: Literal["plain"] = "plain"
+
+
+class PrivacyRecipe(_Section):
+    """The promise: give epsilon, and the noise is solved for; or give the noise."""
+
+    epsilon: Positive | None = 3.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    noise: Positive | None = None
+    relation: Relation = Relation.ADD_OR_REMOVE_ONE
+    tuned_on: str = ""
+    """In words, for the certificate: what the recipe's settings were tuned on."""
+
+
+class TrainingRecipe(_Section):
+    """How the weights are updated."""
+
+    epochs: Positive = 10.0
+    batch_size: Annotated[int, Field(gt=0)] = 256
+    micro_batch: Annotated[int, Field(gt=0)] = 256
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Positive = 0.5
+    momentum: Fraction = 0.0
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: Fraction = 0.0
+    average: Fraction = 0.0
+    """Decay of the exponential moving average of the weights; 0 releases the last weights."""
+    views: Annotated[int, Field(gt=0)] = 1
+    """Augmented copies of each record whose gradients are averaged before clipping."""
+    augment: tuple[Augmentation, ...] = ()
+
+    @model_validator(mode="after")
+    def _views_need_augmentation(self) -> TrainingRecipe:
+        if self.views > 1 and not self.augment:
+            raise ValueError("views above 1 need augment, or every copy is the same")
+        return self
+
+
+class RunRecipe(_Section):
+    """What does not change the promise."""
+
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """Fixes all randomness; anyone who knows it can subtract the noise."""
+    evaluate_every: Positive = 1.0
+    """Epochs between evaluations."""
+    engine: Literal["auto", "reference", "loop"] = "auto"
+
+
+class Recipe(_Section):
+    """A whole run."""
+
+    title: str = ""
+    data: DataRecipe = DataRecipe()
+    model: ModelRecipe = ModelRecipe()
+    method: Annotated[DpSgdRecipe | PlainRecipe, Field(discriminator="name")] = DpSgdRecipe()
+    privacy: PrivacyRecipe = PrivacyRecipe()
+    training: TrainingRecipe = TrainingRecipe()
+    run: RunRecipe = RunRecipe()
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Recipe:
+        """A recipe from nested values; every mistake is named with its way out."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ArgumentError(_explain(error)) from None
+
+    def with_settings(self, **settings: Any) -> Recipe:
+        """The same recipe with some values changed, each named without its section.
+
+        >>> Recipe().with_settings(epsilon=1.0, clip=0.1).method.clip
+        0.1
+        """
+        values = self.model_dump(mode="json")
+        for key, value in settings.items():
+            if key in _SECTION_OF:
+                values[_SECTION_OF[key]][key] = value
+            elif key in ("data", "model", "method"):
+                values[key] = {"name": value}
+            elif key == "title":
+                values[key] = value
+            else:
+                known = sorted([*_SECTION_OF, "data", "model", "method", "title"])
+                near = get_close_matches(key, known, 1, cutoff=0.5)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise ArgumentError(
+                    f"{key} is not a known setting; {hint}known: {', '.join(known)}"
+                )
+        return Recipe.parse(values)
+
+    def as_toml(self) -> str:
+        """The recipe as a file that repeats the run."""
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+    def digest(self) -> str:
+        """A hash of all values."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+_SECTION_OF = {
+    key: section
+    for section, model in (
+        ("data", DataRecipe),
+        ("model", ModelRecipe),
+        ("method", DpSgdRecipe),
+        ("privacy", PrivacyRecipe),
+        ("training", TrainingRecipe),
+        ("run", RunRecipe),
+    )
+    for key in model.model_fields
+    if key != "name"
+}
+
+
+def load(name: str, overrides: Mapping[str, str] | None = None) -> Recipe:
+    """A recipe from a TOML file, or a built-in one by name, with `key.path=value` overrides."""
+    values = _read(name)
+    for key, text in (overrides or {}).items():
+        _set(values, key, text)
+    return Recipe.parse(values)
+
+
+def builtin_names() -> list[str]:
+    """The recipes that come with the package."""
+    root = resources.files("tacit") / "recipes"
+    names = []
+    for item in root.iterdir():
+        if item.is_dir():
+            names += [f"{item.name}/{f.name[:-5]}" for f in item.iterdir() if _is_toml(f.name)]
+        elif _is_toml(item.name):
+            names.append(item.name[:-5])
+    return sorted(names)
+
+
+def _is_toml(name: str) -> bool:
+    return name.endswith(".toml")
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name in builtin_names():
+        text = (resources.files("tacit") / "recipes" / f"{name}.toml").read_text("utf-8")
+    else:
+        path = Path(name)
+        if not path.is_file():
+            near = get_close_matches(name, builtin_names(), 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ArgumentError(
+                f"recipe is {name!r}, which is neither a file nor a built-in recipe.{hint}"
+                f" Built in: {', '.join(builtin_names())}"
+            )
+        text = path.read_text("utf-8")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(f"recipe {name}: not valid TOML: {error}") from None
+
+
+def _set(values: dict[str, Any], key: str, text: str) -> None:
+    """Set a dotted key to a value written as TOML, or to the bare text."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, last = key.split(".")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ArgumentError(f"--set {key}={text}: {section!r} is a value, not a section")
+        values = inner
+    values[last] = value
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors():
+        path = [str(part) for part in problem["loc"]]
+        key = ".".join(part for part in path if part not in ("dpsgd", "plain"))
+        if problem["type"] == "extra_forbidden":
+            known = _known_keys(path[:-1])
+            near = get_close_matches(path[-1], known, 1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            lines.append(f"{key} is not a known key; {hint}known here: {', '.join(known)}")
+        else:
+            lines.append(f"{key} is {problem['input']!r}: {problem['msg']}")
+    return "the recipe cannot be used:\n  " + "\n  ".join(lines)
+
+
+def _known_keys(path: list[str]) -> list[str]:
+    section: type[BaseModel] = Recipe
+    for part in path:
+        if part in ("dpsgd", "plain"):
+            section = DpSgdRecipe if part == "dpsgd" else PlainRecipe
+            continue
+        field: FieldInfo | None = section.model_fields.get(part)
+        if field is not None and isinstance(field.annotation, type):
+            section = field.annotation
+    return sorted(section.model_fields)
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value is not None
+    }

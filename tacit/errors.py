@@ -1,0 +1,49 @@
+"""Every error a user can meet: each message names the argument, its value and the way out."""
+
+from __future__ import annotations
+
+
+class TacitError(Exception):
+    """Base of all errors raised on purpose; the command line prints it without a traceback."""
+
+    exit_code = 2
+
+
+class ArgumentError(TacitError, ValueError):
+    """A value that cannot be used, found before any data was touched."""
+
+
+class DataError(TacitError, ValueError):
+    """A data file that is missing, damaged or not what it should be."""
+
+    exit_code = 3
+
+
+class ModelError(TacitError, ValueError):
+    """A network that cannot be trained privately as it is."""
+
+    exit_code = 4
+
+
+class NoProofError(TacitError):
+    """A combination for which no proof is known; refused rather than guessed."""
+
+    exit_code = 5
+
+
+class RunError(TacitError):
+    """A run directory that cannot be read, continued or written."""
+
+    exit_code = 6
+
+
+class LedgerError(RunError):
+    """A ledger whose chain of hashes is broken, or that does not match the weights."""
+
+    exit_code = 7
+
+
+class BudgetError(TacitError):
+    """A step that the remaining privacy budget does not cover."""
+
+    exit_code = 8

@@ -1,0 +1,182 @@
+"""Training: the one loop, and `fit` around it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.assemble import Facts, assemble
+from tacit.clipping.contract import LossFunction
+from tacit.config import Recipe
+from tacit.data.batches import TensorRecords, as_records
+from tacit.errors import ArgumentError, DataError
+from tacit.journal import Journal
+from tacit.privacy import certificate
+from tacit.progress import Silent, Watcher
+from tacit.report import write_report
+from tacit.rundir import RunDir
+from tacit.steps import Steps
+
+
+def cross_entropy(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    """The default loss, one value per row."""
+    return F.cross_entropy(model(batch[0]), batch[-1], reduction="none")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: the three numbers, how well it does, and where everything lies."""
+
+    path: Path
+    certificate: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @property
+    def epsilon(self) -> float:
+        """ε proven, rounded up; infinite without a guarantee."""
+        guarantee = self.certificate["guarantee"]
+        return float(guarantee["epsilon"]) if guarantee else math.inf
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy on the evaluation records, if there were any."""
+        final = self.metrics["final"]
+        return float(final["accuracy"]) if final else None
+
+    @property
+    def report(self) -> Path:
+        """The HTML page."""
+        return self.path / "report.html"
+
+
+def fit(
+    model: nn.Module,
+    train: object,
+    *,
+    test: object | None = None,
+    recipe: Recipe | None = None,
+    loss: LossFunction = cross_entropy,
+    optimizer: torch.optim.Optimizer | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    facts: Facts | None = None,
+    class_names: tuple[str, ...] = (),
+    **settings: Any,
+) -> Result:
+    """Train `model` on `train` under a privacy budget; the model ends with the released weights.
+
+    Guarantee: what lies in the run directory once it is finished, the weights included, is
+    (ε, δ)-differentially private under the recipe's relation; the certificate says what that
+    covers. `settings` are recipe values by name, such as epsilon=3, epochs=10, clip=1.0. `test`
+    holds public records for evaluation; they get no protection.
+
+    >>> import tempfile, torch, tacit
+    >>> x, y = torch.randn(500, 4), torch.randint(0, 2, (500,))
+    >>> run = tacit.fit(torch.nn.Linear(4, 2), (x, y), epsilon=2, epochs=2, batch_size=100,
+    ...                 out=tempfile.mkdtemp() + "/run")
+    >>> run.epsilon <= 2
+    True
+    """
+    recipe = (recipe or own_recipe(model)).with_settings(**settings)
+    records = as_records(train)
+    public = None if test is None else as_records(test)
+    _check_labels(records, model, loss)
+    run = _directory(out, resume)
+    if resume and run.finished:
+        return _loaded(run)
+    steps = assemble(
+        model, records, recipe, run, facts or Facts(), optimizer=optimizer, resume=resume
+    )
+    watching = watcher or Silent()
+    journal = Journal(steps, recipe, len(records), public, loss, watching)
+    with watching:
+        _train(steps, journal, run, loss)
+    on = f"{len(public)} records given for evaluation" if public else "nothing"
+    return _finish(steps, journal.metrics(class_names, on), run)
+
+
+def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> None:
+    """The only training loop. Interrupted at any instant, it resumes from the last save."""
+    while True:
+        if journal.checkpoint_due():
+            journal.stamp()
+            run.save_checkpoint(steps.state.snapshot())
+        if not steps.remaining:
+            return
+        steps.advance(loss)
+        journal.after_step()
+
+
+def _finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
+    """Release: weights, their hash in the ledger, certificate, report; then erase the key."""
+    weights = steps.state.released_weights()
+    steps.state.model.load_state_dict(weights)
+    digest = run.save_weights(weights)
+    if not any(entry.kind == "release" for entry in steps.ledger.entries):
+        steps.ledger.append("release", {"weights_sha256": digest})
+    steps.ledger.close()
+    issued = certificate.issue(steps.ledger.entries)
+    run.write_json(run.metrics, metrics)
+    run.write_json(run.certificate, issued)
+    run.write(run.path / "certificate.txt", certificate.as_text(issued).encode())
+    write_report(run.path)
+    run.erase_private()
+    return Result(run.path, issued, metrics)
+
+
+def _loaded(run: RunDir) -> Result:
+    return Result(run.path, run.read_json(run.certificate), run.read_json(run.metrics))
+
+
+def own_recipe(model: nn.Module) -> Recipe:
+    """The default recipe for a model and data that have no name."""
+    name = type(model).__name__
+    return Recipe.parse({"model": {"name": name}, "data": {"name": "own data"}})
+
+
+def _directory(out: str | Path | None, resume: bool) -> RunDir:
+    if resume:
+        if out is None:
+            raise ArgumentError("resume needs out: the directory of the run to continue")
+        return RunDir.open(Path(out))
+    return RunDir.create(Path(out) if out else new_run_path())
+
+
+def new_run_path(label: str = "run") -> Path:
+    """A fresh directory name under runs/."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    base = Path("runs") / f"{label}-{stamp}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def _check_labels(records: object, model: nn.Module, loss: LossFunction) -> None:
+    """Every label must name an output of the model, where both are known."""
+    if not isinstance(records, TensorRecords) or loss is not cross_entropy:
+        return
+    labels = records.labels
+    if labels.is_floating_point() or labels.dim() != 1:
+        raise DataError(
+            f"labels have type {labels.dtype} and {labels.dim()} dimensions; give one whole"
+            " number per record, or a loss function of your own"
+        )
+    model.eval()
+    with torch.no_grad():
+        outputs = model(records.batch(torch.zeros(1, dtype=torch.int64))[0]).shape[-1]
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= outputs:
+        raise DataError(
+            f"labels run from {low} to {high}, but the model has {outputs} outputs; labels must"
+            f" lie in 0…{outputs - 1}"
+        )

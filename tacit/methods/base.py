@@ -1,0 +1,65 @@
+"""What differs between methods: what a step may release, and how it is made.
+
+The loop asks a method what step t will release, writes that to the ledger, and only then lets
+the method do it. A method that rejects, that noises activations, or that releases once and
+post-processes ever after fits the same two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dp_accounting import DpEvent
+
+from tacit.clipping.contract import Batch, LossFunction
+from tacit.privacy.claims import Claim
+from tacit.privacy.relations import Relation
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Everything about privacy that is fixed before a run starts."""
+
+    method: str
+    relation: Relation
+    steps: int
+    released: tuple[str, ...]
+    sampling: str
+    proof: str | None
+    details: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for the ledger's first entry and the certificate."""
+        return {
+            "method": self.method,
+            "relation": self.relation.value,
+            "steps": self.steps,
+            "released": list(self.released),
+            "sampling": self.sampling,
+            "proof": self.proof,
+            **self.details,
+        }
+
+
+class Method(Protocol):
+    """One way to train on the shared loop."""
+
+    promise: Promise
+
+    def charge(self, step: int) -> DpEvent:
+        """What step `step` will release; depends on public values only."""
+        ...
+
+    def draw(self, step: int) -> Iterable[Batch]:
+        """The private records of a step, in micro-batches; nothing is released by drawing."""
+        ...
+
+    def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
+        """Release exactly what `charge(step)` said, and update the weights from it."""
+        ...
+
+    def claim(self, delta: float) -> Claim | None:
+        """What the method's paper would say the run costs."""
+        ...

@@ -1,0 +1,86 @@
+"""DP-SGD (Abadi et al. 2016): Poisson samples, per-record clipping, Gaussian noise on the sum.
+
+Proof: docs/proofs/dpsgd.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dp_accounting import DpEvent
+
+from tacit.clipping.contract import Batch, ClippingEngine, LossFunction
+from tacit.data.batches import Gatherer
+from tacit.data.sampling import PoissonSampler
+from tacit.errors import NoProofError
+from tacit.methods.base import Promise
+from tacit.noise.gaussian import GaussianNoise
+from tacit.noise.source import RandomSource
+from tacit.optim import PrivateOptimizer
+from tacit.privacy import events
+from tacit.privacy.claims import Claim
+from tacit.privacy.plan import SampledSchedule
+from tacit.privacy.relations import Relation
+
+
+class DpSgd:
+    """Binds sampler, clipping, noise and event, so that none can change without the others.
+
+    Guarantee: step t releases PoissonSampled(q, Gaussian(σ)) under add-or-remove-one and nothing
+    else; q and σ are those of the schedule. The sum is divided by the expected batch size.
+    """
+
+    def __init__(
+        self,
+        schedule: SampledSchedule,
+        sampler: PoissonSampler,
+        engine: ClippingEngine,
+        gatherer: Gatherer,
+        optimizer: PrivateOptimizer,
+        source: RandomSource,
+        relation: Relation,
+    ) -> None:
+        if not isinstance(sampler, PoissonSampler):
+            raise NoProofError(
+                f"DP-SGD was given a {type(sampler).__name__}; its proof needs Poisson samples:"
+                " use PoissonSampler"
+            )
+        self._schedule = schedule
+        self._sampler = sampler
+        self._engine = engine
+        self._gatherer = gatherer
+        self._optimizer = optimizer
+        self._source = source
+        self._noise = GaussianNoise(source, schedule.noise)
+        self.promise = Promise(
+            method="dpsgd",
+            relation=relation,
+            steps=schedule.steps,
+            released=("the weights after every step", "the number of steps"),
+            sampling=(
+                f"Poisson: every record independently with probability {sampler.probability:.8g}"
+                " at every step"
+            ),
+            proof="docs/proofs/dpsgd.md",
+            details={
+                "noise_multiplier": schedule.noise,
+                "sampling_probability": sampler.probability,
+                "expected_batch_size": schedule.batch_size,
+                "records": schedule.records,
+            },
+        )
+
+    def charge(self, step: int) -> DpEvent:
+        return self._sampler.event(events.gaussian(self._schedule.noise))
+
+    def draw(self, step: int) -> Iterable[Batch]:
+        seed = self._source.torch_seed("augmentation", step)
+        return self._gatherer.micro_batches(self._sampler.draw(step), seed)
+
+    def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
+        clipped = self._engine.clipped_sum(loss, batches, self._gatherer.views)
+        private = self._noise.privatise(clipped, step, denominator=self._schedule.batch_size)
+        self._optimizer.apply(private, step)
+
+    def claim(self, delta: float) -> Claim | None:
+        return self._schedule.claimed(delta)

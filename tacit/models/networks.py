@@ -1,0 +1,175 @@
+"""The networks of the papers, and a few general ones, by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ArgumentError, ModelError
+
+Shape = tuple[int, ...]
+
+
+class TemperedSigmoid(nn.Module):
+    """scale·σ(temperature·x) − offset (Papernot et al. 2021); the defaults make it tanh.
+
+    Bounded activations keep per-record gradients small, so clipping distorts them less.
+    """
+
+    def __init__(self, scale: float = 2.0, temperature: float = 2.0, offset: float = 1.0) -> None:
+        super().__init__()
+        self.scale, self.temperature, self.offset = scale, temperature, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        if (self.scale, self.temperature, self.offset) == (2.0, 2.0, 1.0):
+            return torch.tanh(x)
+        return self.scale * torch.sigmoid(self.temperature * x) - self.offset
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}, temperature={self.temperature}, offset={self.offset}"
+
+
+class MeanEmbedding(nn.Module):
+    """Mean of the token vectors of a text; token 0 is padding and does not count."""
+
+    def __init__(self, tokens: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width, padding_idx=0)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        present = (ids != 0).sum(1, keepdim=True).clamp_min(1)
+        summed: Tensor = self.embedding(ids).sum(1)
+        return summed / present
+
+
+def mlp(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Hidden layers of 512, 256 and 128 with ReLU and dropout 0.2 (002, section II)."""
+    widths = [math.prod(shape), 512, 256, 128]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in zip(widths, widths[1:], strict=False):
+        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(0.2)]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+
+def lenet5(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """LeNet-5 with ReLU and max-pooling (002, section II): 61,706 weights on 28×28 images."""
+    channels, height, width = _image(shape, "lenet5", 12)
+    flat = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(flat, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def tempered_cnn(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Tempered-sigmoid networks of Papernot et al. (2021): for one channel the small one of
+    their MNIST experiments, for colour the six-convolution one of their CIFAR-10 experiments."""
+    channels, height, width = _image(shape, "tempered-cnn", 16)
+    if channels == 1:
+        features = nn.Sequential(
+            nn.Conv2d(1, 16, 8, stride=2, padding=3),
+            TemperedSigmoid(),
+            nn.MaxPool2d(2, 1),
+            nn.Conv2d(16, 32, 4, stride=2),
+            TemperedSigmoid(),
+            nn.MaxPool2d(2, 1),
+            nn.Flatten(),
+        )
+        hidden = 32
+    else:
+        blocks: list[nn.Module] = []
+        for before, after in ((channels, 32), (32, 64), (64, 128)):
+            blocks += [nn.Conv2d(before, after, 3, padding=1), TemperedSigmoid()]
+            blocks += [nn.Conv2d(after, after, 3, padding=1), TemperedSigmoid(), nn.MaxPool2d(2)]
+        features = nn.Sequential(*blocks, nn.Flatten())
+        hidden = 128
+    flat = _width_after(features, (channels, height, width))
+    return nn.Sequential(
+        features, nn.Linear(flat, hidden), TemperedSigmoid(), nn.Linear(hidden, classes)
+    )
+
+
+def convnet(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Two 3×3 convolutions with tempered sigmoids and pooling: for small images of any size."""
+    channels, height, width = _image(shape, "convnet", 4)
+    features = nn.Sequential(
+        nn.Conv2d(channels, 16, 3, padding=1),
+        TemperedSigmoid(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        TemperedSigmoid(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+    )
+    flat = _width_after(features, (channels, height, width))
+    return nn.Sequential(features, nn.Linear(flat, classes))
+
+
+def linear(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Multinomial logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+def text_mean(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Mean of 16-dimensional token vectors, then a linear layer."""
+    if len(shape) != 1 or tokens == 0:
+        raise ArgumentError(f"model is 'text-mean', but records have shape {shape}; it needs text")
+    return nn.Sequential(MeanEmbedding(tokens, 16), nn.Linear(16, classes))
+
+
+MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
+    "mlp": mlp,
+    "lenet5": lenet5,
+    "tempered-cnn": tempered_cnn,
+    "convnet": convnet,
+    "linear": linear,
+    "text-mean": text_mean,
+}
+
+
+def check_name(name: str) -> None:
+    """Refuse an unknown model, naming the nearest known one."""
+    if name not in MODELS:
+        near = get_close_matches(name, MODELS, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ArgumentError(f"model is {name!r}; {hint}known models: {', '.join(MODELS)}")
+
+
+def build(name: str, shape: Shape, classes: int, *, tokens: int = 0, seed: int = 0) -> nn.Module:
+    """A named network with fresh weights drawn from `seed`; torch's global state is untouched.
+
+    >>> sum(p.numel() for p in build("lenet5", (1, 28, 28), 10).parameters())
+    61706
+    """
+    check_name(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[name](shape, classes, tokens)
+
+
+def _image(shape: Shape, model: str, smallest: int) -> tuple[int, int, int]:
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise ModelError(
+            f"model is {model!r}, but records have shape {shape}; it needs images (channels,"
+            f" height, width) of at least {smallest}×{smallest}; 'mlp' and 'linear' take any shape"
+        )
+    return shape[0], shape[1], shape[2]
+
+
+def _width_after(features: nn.Module, shape: Shape) -> int:
+    with torch.no_grad():
+        return int(features(torch.zeros(1, *shape)).shape[1])

@@ -1,0 +1,71 @@
+"""Independent Gaussian noise, and the only type of gradient that an optimizer accepts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.clipping.contract import ClippedSum, Layout
+from tacit.errors import ArgumentError, NoProofError
+from tacit.noise.source import RandomSource
+from tacit.privacy.relations import Relation
+
+
+@dataclass(frozen=True)
+class PrivateGradient:
+    """A gradient that may leave the step: noised, and divided by a public constant.
+
+    `protected` is False only for the non-private baseline, whose ledger says the same.
+    """
+
+    vector: Tensor
+    layout: Layout
+    protected: bool = True
+
+
+class GaussianNoise:
+    """Adds N(0, (σ·Δ)²) to a clipped sum, Δ its sensitivity under `relation`.
+
+    Guarantee: the result is the Gaussian mechanism with noise multiplier σ for neighbours under
+    `relation`. Group h gets σ·Δ_h/√share_h; shares add up to one, so the groups together cost
+    what one release with multiplier σ costs.
+    """
+
+    def __init__(
+        self,
+        source: RandomSource,
+        multiplier: float,
+        relation: Relation = Relation.ADD_OR_REMOVE_ONE,
+    ) -> None:
+        if not (multiplier > 0 and math.isfinite(multiplier)):
+            raise ArgumentError(f"noise is {multiplier}; it must be a positive finite number")
+        self._source = source
+        self._multiplier = multiplier
+        self._relation = relation
+
+    def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient:
+        """Noise of this step's own, then division by a public constant (never by a count)."""
+        if not isinstance(clipped, ClippedSum):
+            raise NoProofError(
+                f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
+                " sensitivity"
+            )
+        noise = self._source.normal("gradient noise", step, clipped.vector.numel())
+        scales = [
+            self._multiplier * moved / math.sqrt(share)
+            for moved, share in zip(
+                clipped.sensitivity(self._relation), clipped.shares, strict=True
+            )
+        ]
+        layout = clipped.layout
+        for part, group in zip(noise.split(layout.sizes), layout.groups, strict=True):
+            part.mul_(scales[group])
+        vector = clipped.vector.add(noise.to(clipped.vector)).div_(denominator)
+        return PrivateGradient(vector, layout)
+
+
+def unprotected(vector: Tensor, layout: Layout) -> PrivateGradient:
+    """A raw gradient, marked as such: for the non-private baseline."""
+    return PrivateGradient(vector, layout, protected=False)

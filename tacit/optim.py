@@ -1,0 +1,122 @@
+"""Updates from private gradients: torch's optimizers, schedules and weight averages around them.
+
+Everything here only ever sees noised gradients and public step numbers, so by post-processing it
+costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import NoProofError
+from tacit.noise.gaussian import PrivateGradient
+
+
+class Schedule(str, Enum):
+    """How the learning rate changes over the run."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+
+    def factor(self, step: int, steps: int, warmup: float) -> float:
+        """The factor on the learning rate at a step; `warmup` is a fraction of the run.
+
+        >>> Schedule.LINEAR.factor(50, 100, 0.0)
+        0.5
+        """
+        done = step / steps
+        if done < warmup:
+            return (step + 1) / (warmup * steps + 1)
+        rest = (done - warmup) / (1 - warmup)
+        if self is Schedule.LINEAR:
+            return 1 - rest
+        if self is Schedule.COSINE:
+            return (1 + math.cos(math.pi * rest)) / 2
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A learning rate with its schedule over a known number of steps."""
+
+    learning_rate: float
+    steps: int
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: float = 0.0
+
+    def at(self, step: int) -> float:
+        """The learning rate of a step."""
+        return self.learning_rate * self.schedule.factor(step, self.steps, self.warmup)
+
+
+class PrivateOptimizer:
+    """A torch optimizer that accepts a PrivateGradient and nothing else."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, pace: Pace | None = None
+    ) -> None:
+        self.inner = optimizer
+        self._model = model
+        self._pace = pace
+
+    def apply(self, gradient: PrivateGradient, step: int) -> None:
+        """One update of the weights."""
+        if not isinstance(gradient, PrivateGradient):
+            raise NoProofError(
+                f"the optimizer was given a {type(gradient).__name__}; only a PrivateGradient may"
+                " change the weights"
+            )
+        if self._pace is not None:
+            for group in self.inner.param_groups:
+                group["lr"] = self._pace.at(step)
+        parameters = dict(self._model.named_parameters())
+        for name, value in gradient.layout.views(gradient.vector).items():
+            parameters[name].grad = value
+        self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
+
+
+class WeightAverage:
+    """Exponential moving average of the weights, with a short memory at the start.
+
+    The decay at step t is min(decay, (1 + t)/(10 + t)), so early weights are forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.values = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take in the weights after a step."""
+        kept = min(self.decay, (1 + step) / (10 + step))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                self.values[name].lerp_(parameter, 1 - kept)
+
+
+@contextmanager
+def weights_swapped(model: nn.Module, values: Mapping[str, Tensor] | None) -> Iterator[None]:
+    """The model with other weights for a while, its own put back whatever happens."""
+    if values is None:
+        yield
+        return
+    own = {name: p.detach().clone() for name, p in model.named_parameters()}
+    _copy_into(model, values)
+    try:
+        yield
+    finally:
+        _copy_into(model, own)
+
+
+def _copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(values[name])

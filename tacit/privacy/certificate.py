@@ -1,0 +1,182 @@
+"""The certificate: what was released, to whom the promise is made, and the three numbers.
+
+It follows from the ledger alone, so anyone who holds a run directory can issue it again and
+compare. Proven ε is rounded up, audited ε down.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from tacit.errors import LedgerError
+from tacit.privacy import accountants, events
+from tacit.privacy.accountants import Accountant
+from tacit.privacy.ledger import Entry, spent
+from tacit.privacy.relations import Relation
+
+Json = dict[str, Any]
+
+SHOWN_RELATIONS = (Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE)
+ASSUMPTIONS = (
+    "normal noise is idealised: it is drawn in 32-bit floating point, and sums and norms are"
+    " computed in the model's precision",
+    "the adversary sees everything that is listed as released and knows all other records, but"
+    " not the run's private directory or the memory of the training process",
+)
+
+
+def round_up(value: float, digits: int = 4) -> float:
+    """Never in our favour.
+
+    >>> round_up(1.00001, 2)
+    1.01
+    """
+    scale = 10.0**digits
+    return math.ceil(value * scale - 1e-9) / scale if math.isfinite(value) else value
+
+
+def issue(
+    entries: Sequence[Entry],
+    *,
+    delta: float | None = None,
+    accountant: Accountant = Accountant.PLD,
+) -> Json:
+    """The certificate of a run, from its ledger alone.
+
+    A run that stopped early is certified at its planned cost, because stopping may have depended
+    on the data; what was spent by then is named as such. A run without privacy gets no guarantee.
+    """
+    if not entries or entries[0].kind != "promise":
+        raise LedgerError("the ledger does not start with a promise; it was cut or is not ours")
+    promise = entries[0].body
+    at_delta = float(promise["delta"]) if delta is None else delta
+    planned = events.from_json(promise["planned"])
+    charged = spent(list(entries))
+    covering = _larger(planned, charged, at_delta, accountant)
+    proven = {
+        relation.value: round_up(accountants.epsilon(covering, at_delta, relation, accountant))
+        for relation in SHOWN_RELATIONS
+        if accountant is Accountant.PLD or relation is Relation.ADD_OR_REMOVE_ONE
+    }
+    relation = Relation(promise["relation"])
+    epsilon = proven.get(relation.value)
+    private = epsilon is not None and math.isfinite(epsilon)
+    release = next((e.body for e in reversed(entries) if e.kind == "release"), None)
+    ex_post = round_up(accountants.epsilon(charged, at_delta, relation, accountant))
+    certificate: Json = {
+        "title": promise["title"],
+        "verdict": _verdict(epsilon, at_delta, relation, release is not None),
+        "guarantee": {
+            "epsilon": epsilon,
+            "delta": at_delta,
+            "relation": relation.value,
+            "meaning": relation.meaning,
+            "unit": "one training record",
+        }
+        if private
+        else None,
+        "proven": proven if private else {},
+        "claimed": promise["claimed"],
+        "audited": None,
+        "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
+        if private and (release is None or ex_post < (epsilon or 0))
+        else None,
+        "accountant": accountant.value,
+        "charges": sum(entry.kind == "charge" for entry in entries),
+    }
+    copied = ("budget", "method", "released", "sampling", "steps", "proof", "clipping")
+    copied += ("treated_as_public", "not_covered", "tuning", "randomness", "warnings")
+    copied += ("noise_multiplier", "sampling_probability", "expected_batch_size", "records")
+    certificate |= {key: promise[key] for key in copied if key in promise}
+    certificate["assumptions"] = list(ASSUMPTIONS)
+    certificate["versions"] = promise["versions"]
+    certificate["ledger_head"] = entries[-1].hash
+    certificate["weights_sha256"] = release["weights_sha256"] if release else None
+    return certificate
+
+
+def _larger(planned: DpEvent, charged: DpEvent, delta: float, accountant: Accountant) -> DpEvent:
+    cost = [accountants.epsilon(e, delta, accountant=accountant) for e in (planned, charged)]
+    return planned if cost[0] >= cost[1] else charged
+
+
+def _verdict(epsilon: float | None, delta: float, relation: Relation, released: bool) -> str:
+    if epsilon is None or not math.isfinite(epsilon):
+        return "No privacy guarantee: this run releases unprotected values."
+    state = "" if released else " The run is not finished; this is its planned cost."
+    return (
+        f"Proven: (ε = {epsilon:g}, δ = {delta:g})-differentially private when"
+        f" {relation.meaning}.{state}"
+    )
+
+
+def as_text(certificate: Json) -> str:
+    """The certificate as a page that a reviewer can read."""
+    lines = [certificate["title"], "=" * len(certificate["title"]), ""]
+    lines += textwrap.wrap(certificate["verdict"], 92) + [""]
+    lines += _three_numbers(certificate)
+    for key, heading in _SECTIONS:
+        value = certificate.get(key)
+        if value:
+            lines += ["", heading]
+            for item in value if isinstance(value, list) else [str(value)]:
+                lines += textwrap.wrap(
+                    str(item), 90, initial_indent="  - ", subsequent_indent="    "
+                )
+    lines += ["", "Settings"]
+    for key in _SETTINGS:
+        if certificate.get(key) is not None:
+            lines.append(f"  {key.replace('_', ' ')}: {certificate[key]}")
+    versions = ", ".join(f"{name} {value}" for name, value in certificate["versions"].items())
+    lines += [f"  versions: {versions}", ""]
+    lines += [f"Ledger ends with {certificate['ledger_head']}"]
+    lines += [f"Weights (SHA-256) {certificate['weights_sha256'] or 'not released'}"]
+    return "\n".join(lines) + "\n"
+
+
+_SECTIONS = (
+    ("warnings", "Warnings"),
+    ("released", "What is released"),
+    ("sampling", "Sampling"),
+    ("clipping", "Clipping"),
+    ("treated_as_public", "Treated as public"),
+    ("not_covered", "Not covered"),
+    ("tuning", "Tuning"),
+    ("randomness", "Randomness"),
+    ("assumptions", "Assumptions"),
+    ("proof", "Proof"),
+)
+_SETTINGS = (
+    "method",
+    "budget",
+    "steps",
+    "charges",
+    "noise_multiplier",
+    "sampling_probability",
+    "expected_batch_size",
+    "records",
+    "accountant",
+)
+
+
+def _three_numbers(certificate: Json) -> list[str]:
+    claimed, audited = certificate["claimed"], certificate["audited"]
+    proven = [f"{value:g} ({name})" for name, value in certificate["proven"].items()]
+    lines = [
+        "claimed ε  " + (f"{claimed['epsilon']:.4f}" if claimed else "none: no paper's claim"),
+        "proven ε   " + (", ".join(proven) or "none: nothing is guaranteed"),
+        "audited ε  " + (f"at least {audited['epsilon']}" if audited else "not audited yet"),
+    ]
+    if claimed:
+        lines += textwrap.wrap(
+            f"claimed: {claimed['source']}", 90, initial_indent="  ", subsequent_indent="  "
+        )
+    if certificate["spent_by_now"]:
+        now = certificate["spent_by_now"]
+        lines.append(f"  {now['name']}: {now['epsilon']:g}")
+    return lines

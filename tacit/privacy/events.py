@@ -1,0 +1,116 @@
+"""What happened, as dp-accounting events; what it costs is the accountants' business.
+
+The ledger stores events as plain JSON, so that nothing it holds can run code and any other
+program can read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import dp_accounting as dpa
+from dp_accounting import DpEvent
+
+from tacit.errors import ArgumentError, NoProofError
+
+Json = dict[str, Any]
+
+_PROBABILITY_GRID = 1 << 32
+
+
+def sampling_probability(records: int, batch_size: float) -> float:
+    """The rate at which a Poisson sampler takes each record: a multiple of 2⁻³², rounded down.
+
+    The sampler compares 32 random bits with this rate, so what is accounted is what is drawn.
+
+    >>> sampling_probability(1024, 256)
+    0.25
+    """
+    if records < 1:
+        raise ArgumentError(f"records is {records}; there must be at least one training record")
+    if not 0 < batch_size <= records:
+        raise ArgumentError(
+            f"batch_size is {batch_size:g}; the expected batch must lie above 0 and at most at"
+            f" the number of records, {records}"
+        )
+    return math.floor(_PROBABILITY_GRID * (batch_size / records)) / _PROBABILITY_GRID
+
+
+def gaussian(noise_multiplier: float) -> DpEvent:
+    """A vector of sensitivity 1 released with normal noise of this standard deviation."""
+    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
+        raise ArgumentError(f"noise is {noise_multiplier}; it must be a positive finite number")
+    return dpa.GaussianDpEvent(noise_multiplier)
+
+
+def poisson(probability: float, event: DpEvent) -> DpEvent:
+    """`event` on a sample that holds each record independently with this probability."""
+    return event if probability == 1.0 else dpa.PoissonSampledDpEvent(probability, event)
+
+
+def repeated(event: DpEvent, count: int) -> DpEvent:
+    """`event`, `count` times over."""
+    return dpa.SelfComposedDpEvent(event, count)
+
+
+def composed(events: list[DpEvent]) -> DpEvent:
+    """All of these events, in any order."""
+    return dpa.ComposedDpEvent(events)
+
+
+def leaves(event: DpEvent) -> Counter[DpEvent]:
+    """The elementary events inside a composition, with how often each happened."""
+    counts: Counter[DpEvent] = Counter()
+    _collect(event, 1, counts)
+    return counts
+
+
+def _collect(event: DpEvent, times: int, counts: Counter[DpEvent]) -> None:
+    if isinstance(event, dpa.ComposedDpEvent):
+        for part in event.events:
+            _collect(part, times, counts)
+    elif isinstance(event, dpa.SelfComposedDpEvent):
+        _collect(event.event, times * event.count, counts)
+    elif not isinstance(event, dpa.NoOpDpEvent):
+        counts[event] += times
+
+
+def to_json(event: DpEvent) -> Json:
+    """The event as plain JSON; the inverse of `from_json`.
+
+    >>> to_json(poisson(0.25, gaussian(1.5)))
+    {'poisson': 0.25, 'of': {'gaussian': 1.5}}
+    """
+    if isinstance(event, dpa.GaussianDpEvent):
+        return {"gaussian": event.noise_multiplier}
+    if isinstance(event, dpa.PoissonSampledDpEvent):
+        return {"poisson": event.sampling_probability, "of": to_json(event.event)}
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return {"repeat": event.count, "of": to_json(event.event)}
+    if isinstance(event, dpa.ComposedDpEvent):
+        return {"all": [to_json(part) for part in event.events]}
+    if isinstance(event, dpa.NoOpDpEvent):
+        return {"nothing": True}
+    if isinstance(event, dpa.NonPrivateDpEvent):
+        return {"non-private": True}
+    raise NoProofError(f"the ledger cannot hold the event {event!r}; no accountant here knows it")
+
+
+def from_json(data: Json) -> DpEvent:
+    """The event that `to_json` wrote."""
+    match data:
+        case {"gaussian": float() | int() as noise}:
+            return gaussian(float(noise))
+        case {"poisson": float() | int() as rate, "of": dict() as inner}:
+            return poisson(float(rate), from_json(inner))
+        case {"repeat": int() as count, "of": dict() as inner}:
+            return repeated(from_json(inner), count)
+        case {"all": list() as parts}:
+            return composed([from_json(part) for part in parts])
+        case {"nothing": True}:
+            return dpa.NoOpDpEvent()
+        case {"non-private": True}:
+            return dpa.NonPrivateDpEvent()
+    raise NoProofError(f"{data!r} is not an event this version knows; refusing to account for it")

@@ -1,0 +1,169 @@
+"""An append-only, hash-chained record of everything that was released, written ahead.
+
+One JSON line per entry. Each line carries the hash of the line before it, and is on disk before
+the update that it pays for is applied, so a run that is killed at any instant has paid for at
+least what it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from dp_accounting import DpEvent
+
+from tacit.errors import LedgerError, RunError
+from tacit.privacy import events
+
+GENESIS = "0" * 64
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line: its number, its kind, what it says, and the hash that the next one must name."""
+
+    number: int
+    kind: str
+    body: Json
+    hash: str
+
+
+class Ledger:
+    """A ledger open for writing.
+
+    `charge` returns only after the entry has reached the disk.
+    """
+
+    def __init__(self, path: Path, entries: list[Entry], file: IO[bytes]) -> None:
+        self._path = path
+        self._entries = entries
+        self._file = file
+
+    @classmethod
+    def create(cls, path: Path, header: Json) -> Ledger:
+        """Start a ledger; `header` says what is promised. Refuses to overwrite."""
+        try:
+            file = open(path, "xb", buffering=0)
+        except FileExistsError:
+            raise RunError(f"{path} exists; choose another directory or resume the run") from None
+        ledger = cls(path, [], file)
+        ledger.append("promise", header)
+        return ledger
+
+    @classmethod
+    def resume(cls, path: Path) -> Ledger:
+        """Continue a ledger after checking its whole chain.
+
+        A last line without its end was never flushed, so nothing it pays for was applied: it is
+        cut off. Any other damage is an error.
+        """
+        data = _read_bytes(path)
+        whole = data[: data.rfind(b"\n") + 1]
+        entries = list(_parse(path, whole))
+        if not entries:
+            raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
+        file = open(path, "r+b", buffering=0)
+        file.truncate(len(whole))
+        file.seek(0, os.SEEK_END)
+        return cls(path, entries, file)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry."""
+        return self._entries[-1].hash if self._entries else GENESIS
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries so far."""
+        return tuple(self._entries)
+
+    def append(self, kind: str, body: Json) -> Entry:
+        """Write one entry through to the disk."""
+        number = len(self._entries)
+        line = json.dumps(
+            {"entry": number, "kind": kind, "after": self.head, **body}, separators=(",", ":")
+        ).encode()
+        start = self._file.tell()
+        try:
+            written = self._file.write(line + b"\n")
+            if written != len(line) + 1:
+                raise OSError(28, "only part of the entry was written")
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._cut_back(start)
+            raise RunError(
+                f"{self._path}: cannot write ({error.strerror}). Nothing unpaid was applied; make"
+                " room and continue with --resume"
+            ) from error
+        entry = Entry(number, kind, body, _digest(line))
+        self._entries.append(entry)
+        return entry
+
+    def charge(self, step: int, generation: int, event: DpEvent) -> Entry:
+        """Pay for one step, before it happens."""
+        return self.append(
+            "charge", {"step": step, "generation": generation, "event": events.to_json(event)}
+        )
+
+    def close(self) -> None:
+        """Close the file; entries stay readable."""
+        self._file.close()
+
+    def _cut_back(self, size: int) -> None:
+        try:
+            os.ftruncate(self._file.fileno(), size)
+        except OSError:
+            return  # `resume` cuts the torn line instead.
+
+
+def read(path: Path) -> list[Entry]:
+    """All entries of a ledger, the chain verified; any damage is an error."""
+    data = _read_bytes(path)
+    if not data.endswith(b"\n"):
+        raise LedgerError(
+            f"{path} ends in the middle of an entry; the run was cut off: continue it with"
+            " --resume, or do not rely on it"
+        )
+    return list(_parse(path, data))
+
+
+def spent(entries: list[Entry]) -> DpEvent:
+    """Everything that the ledger charges, as one event."""
+    return events.composed(
+        [events.from_json(entry.body["event"]) for entry in entries if entry.kind == "charge"]
+    )
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path}: cannot read the ledger ({error.strerror})") from error
+
+
+def _parse(path: Path, data: bytes) -> Iterator[Entry]:
+    previous = GENESIS
+    for number, line in enumerate(data.splitlines()):
+        try:
+            body = json.loads(line)
+            named = (body.pop("entry"), body.pop("after"))
+            kind = body.pop("kind")
+        except (ValueError, KeyError, AttributeError) as error:
+            raise LedgerError(f"{path}: line {number + 1} is not a ledger entry") from error
+        if named != (number, previous):
+            raise LedgerError(
+                f"{path}: line {number + 1} does not follow the line before it; entries were"
+                " removed, edited or reordered, so nothing can be certified from this ledger"
+            )
+        previous = _digest(line)
+        yield Entry(number, kind, body, previous)

@@ -1,0 +1,236 @@
+"""Plans: solve for whichever one of ε, noise, steps, batch size or records is left out.
+
+A plan never rounds in the user's favour: solved noise is rounded up, solved steps and batch sizes
+down, solved records up, and the ε shown is that of the rounded setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dp_accounting import DpEvent
+
+from tacit.errors import ArgumentError
+from tacit.privacy import accountants, claims, events
+from tacit.privacy.accountants import Accountant
+from tacit.privacy.relations import Relation
+
+_SMALLEST_NOISE, _LARGEST_NOISE = 0.05, 1e4
+_MOST_STEPS = 10**7
+_MOST_RECORDS = 10**10
+
+
+@dataclass(frozen=True)
+class SampledSchedule:
+    """Steps of equal Gaussian noise on Poisson samples: what DP-SGD promises."""
+
+    records: int
+    batch_size: float
+    steps: int
+    noise: float
+
+    @property
+    def probability(self) -> float:
+        """The rate at which each record is sampled."""
+        return events.sampling_probability(self.records, self.batch_size)
+
+    @property
+    def epochs(self) -> float:
+        """Expected passes over the data."""
+        return self.steps * self.batch_size / self.records
+
+    def step_event(self) -> DpEvent:
+        """What one step releases."""
+        return events.poisson(self.probability, events.gaussian(self.noise))
+
+    def event(self) -> DpEvent:
+        """What the whole schedule releases."""
+        return events.repeated(self.step_event(), self.steps)
+
+    def proven(
+        self, delta: float, relation: Relation, accountant: Accountant = Accountant.PLD
+    ) -> float:
+        """ε of the whole schedule."""
+        return accountants.epsilon(self.event(), delta, relation, accountant)
+
+    def claimed(self, delta: float) -> claims.Claim:
+        """What paper 002 would say of it."""
+        return claims.dpsgd(self.probability, self.noise, self.steps, delta)
+
+
+def steps_for(epochs: float, records: int, batch_size: float) -> int:
+    """Steps that pass over the data `epochs` times in expectation, rounded up.
+
+    >>> steps_for(20, 60_000, 256)
+    4688
+    """
+    if not (epochs > 0 and math.isfinite(epochs)):
+        raise ArgumentError(f"epochs is {epochs}; it must be a positive number")
+    return math.ceil(epochs * records / batch_size - 1e-9)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A setting in which at most one value is unknown; give epochs or steps, not both."""
+
+    delta: float
+    epsilon: float | None = None
+    noise: float | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    batch_size: float | None = None
+    records: int | None = None
+    relation: Relation = Relation.ADD_OR_REMOVE_ONE
+
+    def __post_init__(self) -> None:
+        accountants.check_delta(self.delta)
+        for name in ("epsilon", "noise", "epochs", "steps", "batch_size", "records"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ArgumentError(f"{name} is {value}; it must be a positive finite number")
+        if self.epochs is not None and self.steps is not None:
+            raise ArgumentError("epochs and steps are both given; leave one of them out")
+        if self.batch_size and self.records and self.batch_size > self.records:
+            raise ArgumentError(
+                f"batch_size is {self.batch_size:g}, larger than the {self.records} records;"
+                " choose a batch no larger than the data"
+            )
+
+    def unknown(self) -> str:
+        """The one value to solve for."""
+        values = {
+            "epsilon": self.epsilon,
+            "noise": self.noise,
+            "steps": self.steps if self.epochs is None else self.epochs,
+            "batch_size": self.batch_size,
+            "records": self.records,
+        }
+        missing = [name for name, value in values.items() if value is None]
+        if not missing:
+            raise ArgumentError(
+                "epsilon, noise, epochs, batch size and records are all given; leave out the one"
+                " to solve for"
+            )
+        if len(missing) > 1:
+            raise ArgumentError(
+                f"{' and '.join(missing)} are all missing; give all but one, which is solved for"
+            )
+        return missing[0]
+
+
+def solve(question: Question) -> SampledSchedule:
+    """The schedule that answers the question, within its ε where one is given.
+
+    >>> answer = solve(Question(delta=1e-5, epsilon=3, epochs=20, batch_size=256, records=60_000))
+    >>> 2.99 <= answer.proven(1e-5, Relation.ADD_OR_REMOVE_ONE) <= 3
+    True
+    """
+    unknown = question.unknown()
+    if unknown == "epsilon":
+        return _schedule(question)
+    return _SOLVERS[unknown](question)
+
+
+def _schedule(q: Question) -> SampledSchedule:
+    if q.records is None or q.batch_size is None or q.noise is None:
+        raise ArgumentError("records, batch_size and noise must be known here")
+    steps = q.steps
+    if steps is None:
+        steps = steps_for(q.epochs or 0, q.records, q.batch_size)
+    return SampledSchedule(q.records, q.batch_size, steps, q.noise)
+
+
+def _fits(q: Question) -> bool:
+    if q.epsilon is None:
+        raise ArgumentError("epsilon must be known here")
+    return _schedule(q).proven(q.delta, q.relation) <= q.epsilon
+
+
+def _noise(q: Question) -> SampledSchedule:
+    """Bisect between noise that fits and noise that does not, to five digits, rounded up."""
+    low, high = _SMALLEST_NOISE, 1.0
+    while not _fits(replace(q, noise=high)):
+        low, high = high, high * 2
+        if high > _LARGEST_NOISE:
+            raise ArgumentError(
+                f"epsilon is {q.epsilon}; even noise {_LARGEST_NOISE:g} does not reach it. Ask for"
+                " fewer epochs, a smaller batch or a larger epsilon"
+            )
+    while low < high / 2 and _fits(replace(q, noise=high / 2)):
+        high /= 2
+    low = max(low, high / 2)
+    while high / low > 1 + 2e-5:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if _fits(replace(q, noise=middle)) else (middle, high)
+    return _schedule(replace(q, noise=_up_to_digits(high, 6)))
+
+
+def _steps(q: Question) -> SampledSchedule:
+    best = _largest(1, _MOST_STEPS, lambda n: _fits(replace(q, steps=n, epochs=None)))
+    if best is None:
+        raise ArgumentError(
+            f"epsilon is {q.epsilon}; a single step with noise {q.noise} already exceeds it. Use"
+            " more noise or a smaller batch"
+        )
+    return _schedule(replace(q, steps=best, epochs=None))
+
+
+def _batch_size(q: Question) -> SampledSchedule:
+    """Halve from the whole dataset until it fits: small batches mean many steps to compose."""
+    if q.records is None:
+        raise ArgumentError("records must be known here")
+
+    def holds(size: int) -> bool:
+        return _fits(replace(q, batch_size=size))
+
+    good = misfit = q.records
+    while not holds(good):
+        good, misfit = good // 2, good
+        if good == 0:
+            raise ArgumentError(
+                f"epsilon is {q.epsilon}; even batches of one expected record exceed it. Use more"
+                " noise or fewer epochs"
+            )
+    return _schedule(replace(q, batch_size=_between(good, misfit, holds)))
+
+
+def _records(q: Question) -> SampledSchedule:
+    """More records mean a smaller sampling rate; the fewest that fit."""
+    start = math.ceil(q.batch_size or 1)
+    misfit = _largest(start, _MOST_RECORDS, lambda n: not _fits(replace(q, records=n)))
+    if misfit == _MOST_RECORDS:
+        raise ArgumentError(f"epsilon is {q.epsilon}; no number of records reaches it")
+    return _schedule(replace(q, records=start if misfit is None else misfit + 1))
+
+
+_SOLVERS: dict[str, Callable[[Question], SampledSchedule]] = {
+    "noise": _noise,
+    "steps": _steps,
+    "batch_size": _batch_size,
+    "records": _records,
+}
+
+
+def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
+    """The largest whole number in [low, high] for which a decreasing property holds."""
+    if not holds(low):
+        return None
+    good, step = low, 1
+    while good + step <= high and holds(good + step):
+        good, step = good + step, step * 2
+    return _between(good, min(good + step, high + 1), holds)
+
+
+def _between(good: int, bad: int, holds: Callable[[int], bool]) -> int:
+    """The last whole number from `good` on, below `bad`, for which the property holds."""
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
+
+
+def _up_to_digits(value: float, digits: int) -> float:
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    return math.ceil(value * scale) / scale

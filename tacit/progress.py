@@ -1,0 +1,122 @@
+"""What a person sees while a model trains; public values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The public state of a run after a step."""
+
+    step: int
+    steps: int
+    epoch: float
+    epochs: float
+    epsilon: float | None
+    budget: float | None
+    accuracy: float | None
+    records_per_second: float
+    seconds_left: float
+
+
+class Watcher(Protocol):
+    """Follows a run."""
+
+    def __enter__(self) -> Watcher: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, moment: Moment) -> None:
+        """A step was taken."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def show(self, moment: Moment) -> None:
+        return None
+
+
+class _Fact(ProgressColumn):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields.get(self._name, "")))
+
+
+class ProgressBar:
+    """A live line: epoch, proven ε spent of the budget, public accuracy, records/s, time left.
+
+    Where there is no terminal it prints a line each time a tenth of the run is done.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(),
+            *(_Fact(name) for name in ("epoch", "epsilon", "accuracy", "speed", "left")),
+            console=console,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("training", total=1)
+        self._printed = 0
+
+    def __enter__(self) -> ProgressBar:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.__exit__(kind, error, trace)
+
+    def show(self, moment: Moment) -> None:
+        facts = _facts(moment)
+        self._bar.update(self._task, total=moment.steps, completed=moment.step, **facts)
+        tenth = 10 * moment.step // moment.steps
+        if not self._live and tenth > self._printed:
+            self._printed = tenth
+            self._console.print("training  " + "  ".join(facts.values()), highlight=False)
+
+
+def _facts(moment: Moment) -> dict[str, str]:
+    budget = f" of {moment.budget:g}" if moment.budget else ""
+    minutes, seconds = divmod(round(moment.seconds_left), 60)
+    return {
+        "epoch": f"epoch {moment.epoch:.1f}/{moment.epochs:g}",
+        "epsilon": "not private" if moment.epsilon is None else f"ε {moment.epsilon:.2f}{budget}",
+        "accuracy": "" if moment.accuracy is None else f"accuracy {moment.accuracy:.2%}",
+        "speed": f"{moment.records_per_second:,.0f} records/s",
+        "left": f"{minutes}:{seconds:02d} left",
+    }

@@ -1,0 +1,181 @@
+"""A run on disk: what may be published, and a private part that is erased when the run ends.
+
+    RUN/recipe.toml  ledger.jsonl  metrics.json  weights.safetensors
+    RUN/certificate.json  certificate.txt  report.html
+    RUN/private/     the key of the random source and checkpoints; never publish it
+
+Every file is written beside its place and moved there, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+from tacit.errors import RunError
+from tacit.noise.source import RandomSource
+from tacit.state import Snapshot
+
+_CHECKPOINT = re.compile(r"step-(\d{9})-([0-9a-f]{32})\.safetensors")
+_KEPT_CHECKPOINTS = 2
+
+
+class RunDir:
+    """Paths and atomic writes of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ledger = path / "ledger.jsonl"
+        self.recipe = path / "recipe.toml"
+        self.metrics = path / "metrics.json"
+        self.weights = path / "weights.safetensors"
+        self.certificate = path / "certificate.json"
+        self.private = path / "private"
+
+    @classmethod
+    def create(cls, path: Path) -> RunDir:
+        """A new run directory; an existing run is never overwritten."""
+        run = cls(path)
+        if run.ledger.exists():
+            raise RunError(
+                f"{path} already holds a run; continue it with --resume or choose another --out"
+            )
+        with _writing(path):
+            run.private.mkdir(parents=True, exist_ok=True)
+            os.chmod(run.private, 0o700)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDir:
+        """An existing run directory."""
+        run = cls(path)
+        if not run.ledger.is_file():
+            raise RunError(f"{path} is not a run directory: it has no ledger.jsonl")
+        return run
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has released its weights and erased its private part."""
+        return self.weights.exists() and not self.private.exists()
+
+    def write_json(self, path: Path, values: object) -> None:
+        """Plain values, readable by people."""
+        self.write(path, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def write(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        """All of the file, or none of it."""
+        temporary = path.with_name(path.name + ".part")
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+
+    def save_key(self, source: RandomSource, generation: int) -> None:
+        """Keep the key of the random source while the run can be resumed."""
+        values = {"generation": generation, "key": source.key.hex(), "origin": source.origin}
+        self.write(self.private / "key.json", json.dumps(values).encode(), mode=0o600)
+
+    def load_key(self) -> tuple[RandomSource, int]:
+        """The key of an unfinished run, and its generation."""
+        path = self.private / "key.json"
+        try:
+            values = json.loads(path.read_bytes())
+            key = bytes.fromhex(values["key"])
+            return RandomSource(key, values["origin"]), int(values["generation"])
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(f"{path}: cannot read the key, so the run cannot go on") from error
+
+    def save_checkpoint(self, snapshot: Snapshot) -> None:
+        """Keep this state; its name holds its hash, so damage is always found."""
+        data = snapshot.as_bytes()
+        name = f"step-{snapshot.values['step']:09d}-{_hash(data)[:32]}.safetensors"
+        self.write(self.private / name, data, mode=0o600)
+        for _, path in sorted(self._checkpoints())[:-_KEPT_CHECKPOINTS]:
+            path.unlink(missing_ok=True)
+
+    def load_checkpoint(self) -> Snapshot | None:
+        """The newest whole checkpoint; a damaged one is passed over for the one before it."""
+        damaged = []
+        for _, path in sorted(self._checkpoints(), reverse=True):
+            match = _CHECKPOINT.fullmatch(path.name)
+            if match and _hash(path.read_bytes())[:32] == match[2]:
+                return Snapshot.read(path)
+            damaged.append(path.name)
+        if damaged:
+            raise RunError(
+                f"{self.private}: every checkpoint is damaged ({', '.join(damaged)}); the run"
+                " cannot go on. What it spent stays in its ledger"
+            )
+        return None
+
+    def save_weights(self, weights: dict[str, Tensor]) -> str:
+        """Store the released weights; returns their SHA-256."""
+        data = save(weights)
+        self.write(self.weights, data)
+        return _hash(data)
+
+    def weights_hash(self) -> str:
+        """SHA-256 of the stored weights."""
+        return _hash(self.weights.read_bytes())
+
+    def erase_private(self) -> None:
+        """Overwrite the key, then remove the private part."""
+        key = self.private / "key.json"
+        if key.exists():
+            with _writing(key), open(key, "r+b", buffering=0) as file:
+                file.write(bytes(key.stat().st_size))
+                os.fsync(file.fileno())
+        shutil.rmtree(self.private, ignore_errors=True)
+
+    def read_json(self, path: Path) -> dict[str, Any]:
+        """Plain values of a file of this run."""
+        try:
+            values: dict[str, Any] = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read ({error})") from error
+        return values
+
+    def _checkpoints(self) -> Iterator[tuple[int, Path]]:
+        if self.private.is_dir():
+            for path in self.private.iterdir():
+                match = _CHECKPOINT.fullmatch(path.name)
+                if match:
+                    yield int(match[1]), path
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot write ({error.strerror}). Nothing unpaid was applied; mend the"
+            " cause (a full disk?) and continue with --resume"
+        ) from error

@@ -1,0 +1,126 @@
+"""Private steps in the right order: pay, write the payment to disk, then update.
+
+This is the lower level for people's own loops, and what `tacit.fit` itself drives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from dp_accounting import DpEvent
+
+from tacit.clipping.contract import Batch, LossFunction
+from tacit.errors import ArgumentError, BudgetError
+from tacit.methods.base import Method
+from tacit.noise.source import RandomSource
+from tacit.privacy import events
+from tacit.privacy.ledger import Ledger
+from tacit.state import TrainingState
+
+
+class Steps:
+    """The steps of one run, each in the ledger before its update.
+
+    Guarantee: when an update has been applied, the ledger on disk holds a charge for it. A step
+    that was paid for before a crash and is repeated with the same random numbers is the same
+    release and is not charged again; a step repeated with other random numbers is. No step is
+    taken that the promise does not cover.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        state: TrainingState,
+        ledger: Ledger,
+        source: RandomSource,
+        generation: int,
+    ) -> None:
+        self.method = method
+        self.state = state
+        self.ledger = ledger
+        self._source = source
+        self._generation = generation
+        charges = [entry.body for entry in ledger.entries if entry.kind == "charge"]
+        self._spent = Counter(events.from_json(charge["event"]) for charge in charges)
+        self._paid = {c["step"] for c in charges if c["generation"] == generation}
+        self._pending: tuple[Batch, ...] | None = None
+
+    def spent(self) -> DpEvent:
+        """Everything that the ledger charges so far, as one event."""
+        return events.composed([events.repeated(e, n) for e, n in self._spent.items()])
+
+    @property
+    def remaining(self) -> int:
+        """Steps that can still be taken: paid for but not yet repeated, or within the budget."""
+        ahead = sum(step >= self.state.step for step in self._paid)
+        affordable = self.method.promise.steps - self._spent.total() + ahead
+        return max(0, min(affordable, self.method.promise.steps - self.state.step))
+
+    def advance(self, loss: LossFunction) -> None:
+        """One step on the records that the method draws."""
+        self._take(loss, None)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The drawn batch of each step, for loops of one's own; call `step` once for each.
+
+        A batch may be changed record by record, but records must not be mixed or left out.
+        """
+        while self.remaining:
+            self._pending = tuple(self.method.draw(self.state.step))
+            yield _joined(self._pending)
+            if self._pending is not None:
+                raise ArgumentError(
+                    "the last batch was not used: call step(loss) for every batch, even an empty"
+                    " one, or the sampling is no longer what is accounted for"
+                )
+
+    def step(self, loss: LossFunction, batch: Batch | None = None) -> None:
+        """One private update on the batch just drawn, or on `batch` made from it."""
+        if self._pending is None:
+            raise ArgumentError("step was called without a batch: iterate over the steps first")
+        pending, self._pending = self._pending, None
+        self._take(loss, pending if batch is None else _cut(batch, pending))
+
+    def _take(self, loss: LossFunction, batches: tuple[Batch, ...] | None) -> None:
+        step = self.state.step
+        self._pay(step)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._source.torch_seed("dropout", step))
+            self.state.model.train()
+            drawn = self.method.draw(step) if batches is None else batches
+            self.method.step(step, loss, drawn)
+        if self.state.average is not None:
+            self.state.average.update(self.state.model, step)
+        self.state.step = step + 1
+
+    def _pay(self, step: int) -> None:
+        if step in self._paid:
+            return
+        if self._spent.total() >= self.method.promise.steps:
+            raise BudgetError(
+                f"all {self.method.promise.steps} promised steps are spent; start a new run with"
+                " a budget of its own"
+            )
+        event = self.method.charge(step)
+        self.ledger.charge(step, self._generation, event)
+        self._paid.add(step)
+        self._spent[event] += 1
+
+
+def _joined(pieces: tuple[Batch, ...]) -> Batch:
+    if not pieces:
+        return ()
+    return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+
+
+def _cut(batch: Batch, pieces: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    """`batch` in micro-batches of the sizes that were drawn."""
+    sizes = [len(piece[0]) for piece in pieces]
+    if batch and len(batch[0]) != sum(sizes):
+        raise ArgumentError(
+            f"the batch given to step has {len(batch[0])} rows, {sum(sizes)} were drawn; records"
+            " must not be added or left out"
+        )
+    return tuple(zip(*(part.split(sizes) for part in batch), strict=True)) if sizes else ()

@@ -1,0 +1,260 @@
+"""Own tables and arrays: read alike from every format, faults named without private values."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+
+from tacit.data.datasets import DataOptions, load
+from tacit.errors import DataError
+
+SECRET = "8675309.25"
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    def write(content: str, name: str = "mine.csv") -> str:
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def parquet_file(tmp_path):
+    def write(**columns: object) -> str:
+        path = tmp_path / "mine.parquet"
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def npz_file(tmp_path):
+    def write(**arrays: object) -> str:
+        path = tmp_path / "mine.npz"
+        np.savez(path, **arrays)
+        return str(path)
+
+    return write
+
+
+def test_formats_agree(csv_file, parquet_file, npz_file):
+    features = np.array([[1.5, -2], [0, 4], [3, 1]], np.float32)
+    labels = [1, 0, 2]
+    rows = "".join(f"{a},{label},{b}\n" for (a, b), label in zip(features, labels, strict=True))
+    sources = [
+        csv_file("\ufeffage, label,height\n" + rows + "\n"),
+        parquet_file(age=features[:, 0], label=labels, height=features[:, 1].astype(np.float64)),
+        npz_file(x=features, y=labels),
+        npz_file(features=features.astype(np.float64), labels=np.array(labels, np.uint8)),
+    ]
+    for source in sources:
+        data = load(source)
+        assert data.kind == "table" and data.test is None
+        assert data.train.features.dtype == torch.float32
+        assert data.train.features.tolist() == features.tolist()
+        assert data.train.labels.tolist() == labels
+        assert data.class_names == ("0", "1", "2") and data.input_shape == (2,)
+        assert data.mean == () and data.std == () and data.token_ids == 0
+        assert data.found_at == source and data.name == "mine"
+
+
+def test_label_column_choice(csv_file):
+    content = "a,label,b\n1,0,1\n2,1,0\n"
+    assert load(csv_file(content)).train.labels.tolist() == [0, 1]
+    chosen = load(csv_file(content), options=DataOptions(label_column="b"))
+    assert chosen.train.labels.tolist() == [1, 0]
+    assert chosen.train.features.tolist() == [[1, 0], [2, 1]]
+    last = load(csv_file("a,b\n1,0\n2,1\n"))
+    assert last.train.labels.tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"label_column 'c'.*a, label, b"):
+        load(csv_file(content), options=DataOptions(label_column="c"))
+
+
+def test_text_labels_become_sorted_classes(csv_file, parquet_file, npz_file):
+    wanted = ("no", "yes")
+    for source in (
+        csv_file("a,label\n1,yes\n2, no\n"),
+        parquet_file(a=[1, 2], label=["yes", "no"]),
+        parquet_file(a=[1, 2], label=pyarrow.array(["yes", "no"]).dictionary_encode()),
+        npz_file(x=[[1.0], [2.0]], y=["yes", "no"]),
+    ):
+        data = load(source)
+        assert data.class_names == wanted and data.train.labels.tolist() == [1, 0]
+        assert any("class names" in sentence for sentence in data.treated_as_public)
+
+
+def test_classes_fix_the_labels(csv_file):
+    path = csv_file("a,label\n1,0\n2,1.0\n")
+    data = load(path, options=DataOptions(classes=5))
+    assert data.classes == 5
+    for content in ("a,label\n1,0\n2,5\n", "a,label\n1,0\n2,-1\n"):
+        with pytest.raises(DataError, match=r"label in row 2 .*5 classes.*0 to 4"):
+            load(csv_file(content), options=DataOptions(classes=5))
+    with pytest.raises(DataError, match="row 1"):
+        load(csv_file("a,label\n1,no\n2,yes\n"), options=DataOptions(classes=2))
+
+
+def test_scale_clips_and_maps(csv_file):
+    path = csv_file("a,label\n0,0\n5,1\n10,0\n99,1\n-99,0\n")
+    data = load(path, options=DataOptions(scale=(0, 10)))
+    assert data.train.features.flatten().tolist() == [-1, 0, 1, 1, -1]
+    assert any("bounds 0 to 10" in sentence for sentence in data.treated_as_public)
+    assert load(path).train.features.flatten().tolist() == [0, 5, 10, 99, -99]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "0 column"),
+        ("a;label\n1;0\n", "1 column"),
+        ("a,label\n", "no records"),
+        ("a,a,label\n1,2,0\n", "same name"),
+        (f"a,b,label\n1,2,0\n{SECRET},3\n", "row 2 .*2 cells.*has 3"),
+        (f"a,b,label\n1,2,0\n1,x{SECRET},1\n", "row 2 .*column 'b' is not a number"),
+        (f"a,label,b\n1,0,2\n{SECRET},1,\n", "row 2 .*column 'b' is empty"),
+        (f"a,b,label\n{SECRET},2,0\n1,nan,1\n", "row 2 .*column 'b' is not a finite"),
+        ("a,b,label\n1,2,0\n1,1e39,1\n", "row 2 .*column 'b' is not a finite"),
+        (f"a,label\n1,0\n2,{SECRET}\n", "label in row 2 .*whole number"),
+        ("a,label\n1,0\n2,yes\n", "label in row 2 .*though others are"),
+        ("a,label\n1,yes\n2,\n", "label in row 2 .*empty"),
+        ("a,label\n1,0\n2,0\n", "fewer than 2 classes"),
+        ("a,label\n1,0\n2,-7\n", "fewer than 2 classes"),
+        ("a,label\n1,0\n2,8675309\n", "more than 1000 classes"),
+        (f'a,label\n1,"{SECRET}\n', "cannot be read"),
+    ],
+)
+def test_faulty_csv_never_shows_values(csv_file, content, reason):
+    path = csv_file(content)
+    with pytest.raises(DataError, match=reason) as raised:
+        load(path)
+    message = str(raised.value)
+    assert path in message
+    assert "8675309" not in message
+    assert raised.value.__cause__ is None
+
+
+def test_csv_in_another_encoding(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_bytes("a,label\n1,caf\u00e9\n".encode("latin-1"))
+    with pytest.raises(DataError, match="UTF-8"):
+        load(str(path))
+
+
+def test_faulty_parquet(parquet_file, tmp_path):
+    for columns, reason in (
+        ({"a": [1.0, None], "label": [0, 1]}, "row 2 .*'a' is missing"),
+        ({"a": [1.0, float("nan")], "label": [0, 1]}, "row 2 .*'a' is not a finite"),
+        ({"a": ["u", SECRET], "label": [0, 1]}, "column 'a' has type string"),
+        ({"a": [1, 2], "label": [[0], [1]]}, "column 'label' has type list"),
+        ({"a": [1, 2]}, "1 column"),
+        ({"a": np.array([], np.float32), "label": np.array([], np.int64)}, "no records"),
+    ):
+        with pytest.raises(DataError, match=reason) as raised:
+            load(parquet_file(**columns))
+        assert SECRET not in str(raised.value)
+    path = tmp_path / "mine.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        load(str(path))
+
+
+def test_parquet_booleans(parquet_file):
+    data = load(parquet_file(a=[True, False], label=[True, False]))
+    assert data.train.features.tolist() == [[1], [0]] and data.train.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((4, 6, 5), (1, 6, 5)),
+        ((4, 1, 6, 5), (1, 6, 5)),
+        ((4, 3, 6, 5), (3, 6, 5)),
+        ((4, 6, 5, 3), (3, 6, 5)),
+        ((4, 6, 5, 1), (1, 6, 5)),
+    ],
+)
+def test_npz_images(npz_file, shape, wanted):
+    images = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    data = load(npz_file(x=images, y=[0, 1, 0, 1]))
+    assert data.kind == "image" and data.input_shape == wanted
+    assert data.mean == data.std == (0.5,) * wanted[0]
+    if shape[-1] == 3:
+        assert np.array_equal(data.train.features.numpy(), images.transpose(0, 3, 1, 2))
+
+
+def test_npz_test_split(npz_file):
+    x, y = np.eye(3), [0, 1, 1]
+    data = load(npz_file(x=x, y=y, x_test=x[:2], y_test=y[:2]))
+    assert data.test is not None and len(data.test) == 2
+    with pytest.raises(DataError, match="has test records of its own"):
+        load(
+            npz_file(x=x, y=y, x_test=x, y_test=y),
+            options=DataOptions(test_fraction=0.5),
+        )
+    for arrays, reason in (
+        ({"x_test": x}, "only one of x_test and y_test"),
+        ({"x_test": x[:, :2], "y_test": y}, "Write both alike"),
+        ({"x_test": x, "y_test": [0, 1, 2]}, "label in row 2"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            load(npz_file(x=x, y=y, **arrays))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"a": np.eye(2)}, "neither x and y nor features and labels"),
+        ({"x": np.eye(2), "y": [0]}, "2 records but 1 labels"),
+        ({"x": np.eye(2), "y": [[0], [1]]}, "2 dimensions"),
+        ({"x": np.eye(2), "y": [b"a", b"b"]}, "type .*S1"),
+        ({"x": [["a"], ["b"]], "y": [0, 1]}, "features of type"),
+        ({"x": np.ones((2, 3, 3)), "y": [0, 1]}, "images as uint8"),
+        ({"x": np.ones((2, 5, 5, 2), np.uint8), "y": [0, 1]}, "1 or 3 channels"),
+        ({"x": np.ones((0, 5, 5), np.uint8), "y": []}, "no images"),
+        ({"x": np.ones((0, 5)), "y": []}, "no records"),
+        ({"x": [[1.0], [np.inf]], "y": [0, 1]}, "row 1 .*column 0 is not a finite"),
+        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], np.uint64)}, "row 1 .*too large"),
+        ({"x": np.eye(2), "y": [0.0, np.nan]}, "row 1 .*whole number"),
+    ],
+)
+def test_faulty_npz(npz_file, arrays, reason):
+    with pytest.raises(DataError, match=reason):
+        load(npz_file(**arrays))
+
+
+def test_npz_pickle_does_not_run(tmp_path):
+    mark = tmp_path / "executed"
+
+    class Attack:
+        def __reduce__(self):
+            return open, (str(mark), "w")
+
+    path = tmp_path / "mine.npz"
+    np.savez(path, x=np.array([Attack()], object), y=[0], allow_pickle=True)
+    with pytest.raises(DataError, match="refused"):
+        load(str(path))
+    path.write_bytes(pickle.dumps(Attack()))
+    with pytest.raises(DataError, match="refused"):
+        load(str(path))
+    assert not mark.exists()
+
+
+def test_npz_that_is_none(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, x=np.eye(50), y=np.arange(50))
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DataError, match=r"cannot be read as an \.npz"):
+        load(str(path))
+    np.save(tmp_path / "one.npy", np.eye(2))
+    (tmp_path / "one.npy").replace(path)
+    with pytest.raises(DataError, match="not an archive"):
+        load(str(path))

@@ -1,0 +1,291 @@
+"""The page is whole, safe, says what the run's files say, and needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.report import write_report
+
+Json = dict[str, Any]
+_VOID = {"meta", "link", "br", "hr", "img", "input"}
+_EVIL = "<script>alert('1')</script>\"&"
+
+
+class Page(HTMLParser):
+    """A strict reader: every element closes in order, every id appears once."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.source = text
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"attribute given twice on {tag}"
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open, f"<{tag}/> outside svg"
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def certificate(**changes: Any) -> Json:
+    return {
+        "title": "A run",
+        "verdict": "Proven (ε = 3.00, δ = 1e-5) for any one training record",
+        "method": "dpsgd",
+        "guarantee": {
+            "epsilon": 2.9994,
+            "delta": 1e-5,
+            "relation": "add-or-remove-one",
+            "unit": "one training record",
+        },
+        "proven": {"add-or-remove-one": 2.9994, "replace-one": 4.8701},
+        "claimed": {"epsilon": 2.931, "source": "a paper's accountant"},
+        "audited": {"epsilon": 0.8374, "confidence": 0.95, "attack": "canaries"},
+        "not_covered": ["Several records of one person."],
+        "versions": {"tacit": "0.1.0"},
+        "weights_sha256": "b41d" * 16,
+        "warnings": ["Stopped early."],
+        **changes,
+    }
+
+
+def metrics(evaluations: int = 6, classes: int = 3, **changes: Any) -> Json:
+    rows = [
+        {
+            "step": 100 * i,
+            "epoch": float(i),
+            "seconds": 1.5 * i,
+            "epsilon": 2.9994 * i / evaluations,
+            "loss": 1 / i,
+            "accuracy": 0.97316 - 0.1 / i,
+        }
+        for i in range(1, evaluations + 1)
+    ]
+    table = [[90 if i == j else i for j in range(classes)] for i in range(classes)]
+    names = [f"class {i}" for i in range(classes)]
+    return {
+        "evaluations": rows,
+        "evaluated_on": "test set (public)",
+        "final": {"accuracy": 0.97316, "loss": 0.14321, "confusion": table, "class_names": names},
+        "epsilon_curve": [[100 * i, 2.9994 * i / 6] for i in range(7)],
+        "delta": 1e-5,
+        "training_seconds": 312.4,
+        **changes,
+    }
+
+
+def write_run(path: Path, certificate: Json, metrics: Json, text: str = "As text.") -> Path:
+    path.mkdir(exist_ok=True)
+    (path / "certificate.json").write_text(json.dumps(certificate), encoding="utf-8")
+    (path / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    (path / "certificate.txt").write_text(text, encoding="utf-8")
+    (path / "recipe.toml").write_text("[privacy]\nepsilon = 3.0\n", encoding="utf-8")
+    return path
+
+
+def page(path: Path, certificate: Json, metrics: Json, text: str = "As text.") -> Page:
+    report = write_report(write_run(path, certificate, metrics, text))
+    assert report == path / "report.html"
+    assert not list(path.glob(".report*"))
+    return Page(report.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return page(tmp_path_factory.mktemp("run"), certificate(), metrics())
+
+
+def test_a_full_run(found: Page, tmp_path: Path) -> None:
+    assert found.source.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert found.tags.count("svg") == found.tags.count("figure") == 5
+    assert found.tags.count("h1") == found.tags.count("main") == 1
+    for text in (
+        *("Proven (ε = 3.00, δ = 1e-5)", "4.88", "2.94", "0.83", "95% confidence", "97.31%"),
+        *("0.1433", "5 min 12 s", "Stopped early.", "Several records of one person.", "20.08"),
+        *("tacit train recipe.toml --out NEW-RUN", "epsilon = 3.0", "As text.", "b41d" * 16),
+        *("budget ε = 3.00", "Accuracy (%)", "Training step", "Epoch", "Predicted class"),
+    ):
+        assert text in found.text, text
+    assert "No privacy guarantee" not in found.text
+    assert "Do not rely" not in found.text
+    assert page(tmp_path, certificate(), metrics()).source == found.source
+
+
+def test_ids_are_unique_and_every_reference_resolves(found: Page) -> None:
+    assert len(found.ids) == len(set(found.ids))
+    used = re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"|labelledby="([^"]+)"', found.source)
+    assert used
+    assert {"".join(groups) for groups in used} <= set(found.ids)
+
+
+def test_nothing_is_loaded_and_nothing_runs(found: Page) -> None:
+    assert not {"script", "iframe", "object", "embed", "base"} & set(found.tags)
+    for tag, name, value in found.attributes:
+        assert not name.startswith("on"), f"{name} on {tag}"
+        if name.split(":")[-1] in {"href", "src", "srcset", "action", "data"}:
+            assert value.startswith(("#", "data:")), f"{tag} {name}={value[:40]}"
+    style = found.source.partition("<style>")[2].partition("</style>")[0]
+    assert "@import" not in style
+    assert "url(" not in style
+    assert "default-src 'none'" in found.source
+
+
+def test_every_text_is_escaped(tmp_path: Path) -> None:
+    evil = certificate(
+        **dict.fromkeys(("title", "verdict", "method", "sampling", "proof", "other"), _EVIL),
+        **{key: [_EVIL] for key in ("released", "assumptions", "not_covered", "warnings")},
+        guarantee={"epsilon": 1, "delta": 1e-5, "relation": _EVIL, "unit": _EVIL},
+        proven={_EVIL: 1},
+        claimed={"epsilon": 1, "source": _EVIL},
+        audited={"epsilon": 0.5, "attack": _EVIL},
+        versions={_EVIL: _EVIL},
+    )
+    numbers = metrics(evaluated_on=_EVIL, model=_EVIL, data=_EVIL)
+    numbers["final"]["class_names"] = [_EVIL, "$\\frac{$", "]]>\x00\ud800<!--"]
+    numbers[_EVIL] = _EVIL
+    found = page(tmp_path, evil, numbers, text=f"\n</pre>{_EVIL}")
+    assert "script" not in found.tags
+    assert "<script" not in found.source
+    assert "<!--" not in found.source.replace("<!DOCTYPE", "")
+    assert "\n</pre>" + _EVIL in found.text
+
+
+def test_everything_but_the_title_may_be_missing(tmp_path: Path) -> None:
+    found = page(tmp_path, {"title": "Bare"}, {})
+    assert "svg" not in found.tags
+    for text in ("No privacy guarantee", "not claimed", "not audited yet", "∞"):
+        assert text in found.text
+    full = certificate()
+    for key in set(full) - {"title"}:
+        page(tmp_path, {name: value for name, value in full.items() if name != key}, {})
+
+
+def test_null_everywhere(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(certificate()) | {"title": "Empty"}
+    page(tmp_path, nothing, dict.fromkeys(metrics()))
+    row = dict.fromkeys(("step", "epoch", "seconds", "epsilon", "loss", "accuracy"))
+    page(tmp_path, certificate(), {"evaluations": [row, {}], "final": {"accuracy": None}})
+
+
+def test_unknown_fields_are_shown(tmp_path: Path) -> None:
+    odd = certificate(later_field={"deep": ["kept"]}, audited={"epsilon": 0.1, "runs": 4242})
+    found = page(tmp_path, odd, {"energy": "12 kWh"})
+    for text in ("later_field", "kept", "audited.runs", "4,242", "energy", "12 kWh"):
+        assert text in found.text
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        None,
+        {"epsilon": math.inf, "delta": 1e-5},
+        {"epsilon": None, "delta": 1e-5},
+        {"epsilon": math.nan, "delta": 1e-5},
+        {"epsilon": -1.0, "delta": 1e-5},
+        {"epsilon": 1.0, "delta": 1.0},
+    ],
+)
+def test_no_guarantee_means_a_banner_and_no_epsilon_plots(
+    tmp_path: Path, guarantee: Json | None
+) -> None:
+    found = page(tmp_path, certificate(guarantee=guarantee), metrics(classes=0))
+    assert 'class="banner"' in found.source
+    assert "No privacy guarantee" in found.text
+    assert "Accuracy against proven ε" not in found.text
+    assert "Privacy spent" not in found.text
+    assert found.tags.count("svg") == 2
+
+
+def test_a_missing_verdict_is_made_from_the_guarantee(tmp_path: Path) -> None:
+    found = page(tmp_path, certificate(verdict=None), {})
+    expected = "Proven (ε = 3.00, δ = 1e-5) for any one training record, add-or-remove-one"
+    assert expected in found.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "curve"),
+    [
+        ({"audited": {"epsilon": 3.2}}, []),
+        ({"proven": {"add-or-remove-one": 3.5}}, []),
+        ({"verdict": "Proven (ε = 2.99, δ = 1e-5)"}, []),
+        ({"guarantee": {"epsilon": 2.9994}}, []),
+        ({}, [[1, 3.3]]),
+    ],
+)
+def test_contradictions_are_raised(tmp_path: Path, changes: Json, curve: list[Any]) -> None:
+    found = page(tmp_path, certificate(**changes), {"epsilon_curve": curve, "delta": 1e-5})
+    assert "Do not rely on this yet" in found.text
+
+
+def test_a_budget_for_another_delta_is_not_drawn(tmp_path: Path) -> None:
+    found = page(tmp_path, certificate(), metrics(1, 0, delta=1e-6, epsilon_curve=[[1, 9.0]]))
+    assert "budget ε" not in found.text
+    assert "without its budget" in found.text
+    assert "at δ = 1e-6" in found.text
+    assert "Do not rely" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "classes", "figures"),
+    [(0, 2, 2), (1, 1, 5), (1, 2, 5), (70, 20, 5), (5, 100, 5)],
+)
+def test_few_and_many(tmp_path: Path, evaluations: int, classes: int, figures: int) -> None:
+    found = page(tmp_path, certificate(), metrics(evaluations, classes))
+    assert found.tags.count("svg") == figures
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_values_that_are_not_finite_leave_gaps(tmp_path: Path) -> None:
+    numbers = metrics()
+    for row, bad in zip(numbers["evaluations"], (math.nan, math.inf), strict=False):
+        row.update(loss=bad, accuracy=bad, epsilon=bad)
+    numbers["epsilon_curve"][0][1] = None
+    found = page(tmp_path, certificate(), numbers)
+    assert "2 of 6 points had no finite value and are left out." in found.text
+    empty = metrics(3)
+    for row in empty["evaluations"]:
+        row.update(loss=math.nan, accuracy=None, epoch=None)
+    assert page(tmp_path, certificate(), empty).tags.count("svg") == 2
+
+
+def test_no_torch_and_no_pyplot() -> None:
+    code = (
+        "import sys, tacit.report; "
+        "print({'torch', 'matplotlib.pyplot'} & set(sys.modules) or 'clean')"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "clean"
