@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.clipping import rules
-from tacit.clipping.contract import ClippingEngine, ClippingRule
-from tacit.clipping.reference import ReferenceEngine
+from tacit.clipping.contract import ClippingRule
+from tacit.clipping.engines import engine_for
 from tacit.config import DpSgdRecipe, Recipe
 from tacit.data.batches import Gatherer, Records
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
@@ -36,10 +36,12 @@ from tacit.steps import Steps
 
 @dataclass(frozen=True)
 class Facts:
-    """What the certificate must say about the data and how it was prepared."""
+    """What the certificate and the report must say about the data and its preparation."""
 
     treated_as_public: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
+    evaluated_on: str = ""
+    class_names: tuple[str, ...] = ()
 
 
 def step_count(recipe: Recipe, records: int) -> int:
@@ -196,7 +198,7 @@ def _method(
         return DpSgd(
             schedule_for(recipe, len(records)),
             PoissonSampler(len(records), training.batch_size, source),
-            _engine(recipe, model, _rule(recipe.method)),
+            engine_for(model, _rule(recipe.method), recipe.run.engine),
             gatherer,
             optimizer,
             source,
@@ -211,10 +213,6 @@ def _rule(method: DpSgdRecipe) -> ClippingRule:
     if method.clipping == "automatic":
         return rules.Automatic(method.clip)
     return rules.Flat(method.clip)
-
-
-def _engine(recipe: Recipe, model: nn.Module, rule: ClippingRule) -> ClippingEngine:
-    return ReferenceEngine(model, rule, vectorised=recipe.run.engine != "loop")
 
 
 def _example(records: Records) -> Tensor:

@@ -18,6 +18,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from tacit.clipping.engines import EngineName
 from tacit.data.batches import Augmentation
 from tacit.errors import ArgumentError
 from tacit.optim import Schedule
@@ -46,9 +47,9 @@ class DataRecipe(_Section):
 
 
 class ModelRecipe(_Section):
-    """Which network."""
+    """Which network; "auto" chooses by the kind of data."""
 
-    name: str = "convnet"
+    name: str = "auto"
     mend: bool = False
     """Replace layers that cannot be private by ones that can."""
 
@@ -110,7 +111,7 @@ class RunRecipe(_Section):
     """Fixes all randomness; anyone who knows it can subtract the noise."""
     evaluate_every: Positive = 1.0
     """Epochs between evaluations."""
-    engine: Literal["auto", "reference", "loop"] = "auto"
+    engine: EngineName = "auto"
 
 
 class Recipe(_Section):
@@ -182,7 +183,11 @@ _SECTION_OF = {
 
 def load(name: str, overrides: Mapping[str, str] | None = None) -> Recipe:
     """A recipe from a TOML file, or a built-in one by name, with `key.path=value` overrides."""
-    values = _read(name)
+    return from_values(_read(name), overrides)
+
+
+def from_values(values: dict[str, Any], overrides: Mapping[str, str] | None = None) -> Recipe:
+    """A recipe from nested values with `key.path=value` overrides."""
     for key, text in (overrides or {}).items():
         _set(values, key, text)
     return Recipe.parse(values)

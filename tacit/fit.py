@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tacit.assemble import Facts, assemble
 from tacit.clipping.contract import LossFunction
 from tacit.config import Recipe
-from tacit.data.batches import TensorRecords, as_records
+from tacit.data.batches import Records, TensorRecords, as_records
 from tacit.errors import ArgumentError, DataError
 from tacit.journal import Journal
 from tacit.privacy import certificate
@@ -68,7 +68,6 @@ def fit(
     resume: bool = False,
     watcher: Watcher | None = None,
     facts: Facts | None = None,
-    class_names: tuple[str, ...] = (),
     **settings: Any,
 ) -> Result:
     """Train `model` on `train` under a privacy budget; the model ends with the released weights.
@@ -92,15 +91,13 @@ def fit(
     run = _directory(out, resume)
     if resume and run.finished:
         return _loaded(run)
-    steps = assemble(
-        model, records, recipe, run, facts or Facts(), optimizer=optimizer, resume=resume
-    )
+    facts = facts or _own_facts(public)
+    steps = assemble(model, records, recipe, run, facts, optimizer=optimizer, resume=resume)
     watching = watcher or Silent()
     journal = Journal(steps, recipe, len(records), public, loss, watching)
     with watching:
         _train(steps, journal, run, loss)
-    on = f"{len(public)} records given for evaluation" if public else "nothing"
-    return _finish(steps, journal.metrics(class_names, on), run)
+    return _finish(steps, journal.metrics(facts), run)
 
 
 def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> None:
@@ -140,6 +137,15 @@ def own_recipe(model: nn.Module) -> Recipe:
     """The default recipe for a model and data that have no name."""
     name = type(model).__name__
     return Recipe.parse({"model": {"name": name}, "data": {"name": "own data"}})
+
+
+def _own_facts(public: Records | None) -> Facts:
+    if public is None:
+        return Facts()
+    return Facts(
+        not_covered=("the records given for evaluation",),
+        evaluated_on=f"{len(public):,} records given for evaluation",
+    )
 
 
 def _directory(out: str | Path | None, resume: bool) -> RunDir:

@@ -6,6 +6,7 @@ import math
 import time
 from typing import Any
 
+from tacit.assemble import Facts
 from tacit.clipping.contract import LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import Records
@@ -67,21 +68,21 @@ class Journal:
         self._history["seconds"] = time.monotonic() - self._started
         self._history["ledger_head"] = self._steps.ledger.head
 
-    def metrics(self, class_names: tuple[str, ...], evaluated_on: str) -> dict[str, Any]:
+    def metrics(self, facts: Facts) -> dict[str, Any]:
         """Everything public about the run, for reports and comparisons."""
         started = time.perf_counter()
         final = self._measure()
         inference = time.perf_counter() - started
         seconds = time.monotonic() - self._started
         model, steps = self._steps.state.model, self._steps.state.step
-        names = class_names or tuple(str(i) for i in range(len(final.confusion) if final else 0))
+        names = facts.class_names or tuple(str(i) for i in range(len(final.confusion) if final else 0))
         return {
             "model": self._recipe.model.name,
             "data": self._recipe.data.name,
             "records": self._records,
             "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "delta": self._recipe.privacy.delta,
-            "evaluated_on": evaluated_on if final else "nothing",
+            "evaluated_on": facts.evaluated_on if final else "nothing",
             "evaluations": self._history["evaluations"],
             "final": {
                 "accuracy": final.accuracy,

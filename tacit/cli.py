@@ -1,0 +1,44 @@
+"""The `tacit` command: thin, over the same functions as the Python API."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from tacit.commands import account, data, plan, train
+from tacit.commands.output import failed
+from tacit.errors import TacitError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="tacit",
+    help="Train neural networks under differential privacy, with a promise you can check.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.add_typer(plan.app, name="plan")
+app.command("account")(account.account)
+app.command("report")(account.report)
+app.add_typer(data.app, name="data")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: errors made on purpose are printed without a traceback.
+
+    Exit codes: 0 fine, 2 a wrong argument, 3 data, 4 model, 5 no proof, 6 run directory,
+    7 ledger broken, 8 budget spent, 130 interrupted.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(args=given, standalone_mode=True)
+    except TacitError as error:
+        failed(str(error), error.exit_code, as_json="--json" in given)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        failed("interrupted; continue with --resume", INTERRUPTED, as_json="--json" in given)
+        sys.exit(INTERRUPTED)

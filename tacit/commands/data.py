@@ -1,0 +1,80 @@
+"""`tacit data`: what is available, whether it is whole, and how to get it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tacit.commands.output import AsJson, errors, print_json, screen
+
+app = typer.Typer(help="List, check and fetch datasets.", no_args_is_help=True)
+
+DataDir = Annotated[Path | None, typer.Option(help="Where datasets lie.")]
+_BROKEN = 3
+
+
+@app.command("list")
+def list_datasets(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Every named dataset, and where it was found."""
+    from tacit.data.catalog import catalog
+
+    entries = catalog(data_dir)
+    if json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    table = Table("name", "records", "shape", "found", title_justify="left")
+    for entry in entries:
+        table.add_row(
+            entry.name,
+            f"{entry.train_records:,} + {entry.test_records:,}",
+            "×".join(str(side) for side in entry.shape),
+            entry.found or f"not here; tacit data fetch {entry.name}",
+        )
+    screen.print(table)
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(help="A dataset by name, or a path of your own.")],
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Compare a dataset with its published checksums and counts."""
+    from tacit.data.catalog import check as compare
+
+    found = compare(name, data_dir)
+    if json:
+        print_json({**asdict(found), "ok": found.ok})
+    else:
+        screen.print(f"{found.name}: {found.found_at}", soft_wrap=True)
+        for file in found.files:
+            mark = "[green]ok[/green]" if file.ok else "[red]bad[/red]"
+            screen.print(f"  {mark} {file.path}: {file.detail}", soft_wrap=True)
+        for problem in found.problems:
+            screen.print(f"  [red]problem[/red] {problem}", soft_wrap=True)
+        screen.print(f"  {found.train_records} training and {found.test_records} test records")
+    if not found.ok:
+        raise typer.Exit(_BROKEN)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A dataset by name.")],
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Download a dataset from its publisher and check it."""
+    from tacit.data.catalog import fetch as download
+
+    def show(file: str, done: int, total: int) -> None:
+        errors.print(f"{file}: {done:,} of {total:,} bytes", end="\r")
+
+    path = download(name, data_dir, None if json else show)
+    if json:
+        print_json({"name": name, "path": str(path)})
+    else:
+        screen.print(f"{name}: {path}", soft_wrap=True)

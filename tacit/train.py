@@ -1,0 +1,142 @@
+"""Train a recipe: find the data, build the network, and hand both to `fit`."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tacit import config, models
+from tacit.assemble import Facts
+from tacit.config import Recipe
+from tacit.data import datasets
+from tacit.data.batches import TensorRecords
+from tacit.data.datasets import Data, DataOptions, Split
+from tacit.data.published import DATASETS
+from tacit.errors import ArgumentError, RunError
+from tacit.fit import Result, fit, new_run_path
+from tacit.progress import Watcher
+from tacit.rundir import RunDir
+
+_MODEL_FOR = {"image": "convnet", "table": "mlp", "text": "text-mean"}
+
+
+def recipe_for(what: str, overrides: dict[str, str] | None = None) -> Recipe:
+    """The recipe of a TOML file, a built-in recipe, a named dataset, or the user's own data.
+
+    >>> recipe_for("digits").data.name
+    'digits'
+    """
+    if what in config.builtin_names() or what.endswith(".toml"):
+        return config.load(what, overrides)
+    if what in DATASETS or Path(what).exists():
+        return config.from_values({"data": {"name": what}}, overrides)
+    raise ArgumentError(
+        f"{what!r} is neither a dataset ({', '.join(DATASETS)}), nor a file or folder, nor a"
+        f" built-in recipe ({', '.join(config.builtin_names())})"
+    )
+
+
+def stored_recipe(out: Path) -> Recipe:
+    """The recipe that a run was started with."""
+    run = RunDir.open(out)
+    if not run.recipe.is_file():
+        raise RunError(f"{out} has no recipe.toml; start the run again elsewhere")
+    return config.load(str(run.recipe))
+
+
+def train(
+    recipe: Recipe,
+    *,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Result:
+    """Run a recipe from data to certificate and report."""
+    if recipe.model.name != "auto":
+        models.check_name(recipe.model.name)
+    options = _options(recipe)
+    data = datasets.load(recipe.data.name, data_dir=data_dir, options=options)
+    recipe = _resolved(recipe, data)
+    prepared = _prepared(recipe, data)
+    seed = secrets.randbits(63) if recipe.run.seed is None else recipe.run.seed
+    model = models.build(
+        recipe.model.name, data.input_shape, data.classes, tokens=data.token_ids, seed=seed
+    )
+    if recipe.model.mend:
+        model = models.mended(model)
+    label = f"{Path(recipe.data.name).stem}-{recipe.method.name}"
+    return fit(
+        model,
+        prepared.train,
+        test=prepared.public,
+        recipe=recipe,
+        out=out or new_run_path(label),
+        resume=resume,
+        watcher=watcher,
+        facts=prepared.facts,
+    )
+
+
+def _options(recipe: Recipe) -> DataOptions:
+    try:
+        return DataOptions(**recipe.data.options)
+    except TypeError:
+        known = ", ".join(DataOptions.__dataclass_fields__)
+        raise ArgumentError(
+            f"data.options is {recipe.data.options}; known options: {known}"
+        ) from None
+
+
+def _resolved(recipe: Recipe, data: Data) -> Recipe:
+    if recipe.model.name != "auto":
+        return recipe
+    return recipe.with_settings(model=_MODEL_FOR[data.kind], mend=recipe.model.mend)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    train: TensorRecords
+    public: TensorRecords | None
+    facts: Facts
+
+
+def _prepared(recipe: Recipe, data: Data) -> _Prepared:
+    """Training records, records for evaluation, and what the certificate must say of them."""
+    held = recipe.data.holdout
+    train, evaluation = data.train, data.test
+    where = "the test set, treated as public"
+    not_covered = ["the test records, on which the model is evaluated"] if data.test else []
+    if held:
+        train, evaluation = _split(data.train, held)
+        where = "records held out of the training set"
+        not_covered = ["the held-out records, on which the model is evaluated"]
+    facts = Facts(
+        treated_as_public=data.treated_as_public,
+        not_covered=tuple(not_covered),
+        evaluated_on=f"{len(evaluation):,} records: {where}" if evaluation else "",
+        class_names=data.class_names,
+    )
+    public = _records(evaluation, data) if evaluation else None
+    return _Prepared(_records(train, data), public, facts)
+
+
+def _split(train: Split, held: int) -> tuple[Split, Split]:
+    """Hold out `held` records at even distances, by position alone."""
+    if held >= len(train):
+        raise ArgumentError(
+            f"data.holdout is {held}, but there are only {len(train)} training records"
+        )
+    chosen = torch.zeros(len(train), dtype=torch.bool)
+    chosen[torch.arange(held) * len(train) // held] = True
+    return (
+        Split(train.features[~chosen], train.labels[~chosen]),
+        Split(train.features[chosen], train.labels[chosen]),
+    )
+
+
+def _records(split: Split, data: Data) -> TensorRecords:
+    return TensorRecords(split.features, split.labels, data.mean, data.std)
