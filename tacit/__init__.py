@@ -1,20 +1,43 @@
 """tacit trains neural networks under differential privacy and tells the truth about it."""
 
-from tacit.config import Recipe
-from tacit.errors import TacitError
-from tacit.fit import Result, cross_entropy, fit
-from tacit.privacy.plan import Question, solve
-from tacit.privacy.relations import Relation
-from tacit.steps import Steps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tacit.config import Recipe
+    from tacit.errors import TacitError
+    from tacit.loop import Result, cross_entropy, fit
+    from tacit.privacy.plan import Question, solve
+    from tacit.privacy.relations import Relation
+    from tacit.private_steps import PrivateSteps
 
 __all__ = [
+    "PrivateSteps",
     "Question",
     "Recipe",
     "Relation",
     "Result",
-    "Steps",
     "TacitError",
     "cross_entropy",
     "fit",
     "solve",
 ]
+
+_HOME = {
+    "PrivateSteps": "private_steps",
+    "Question": "privacy.plan",
+    "Recipe": "config",
+    "Relation": "privacy.relations",
+    "Result": "loop",
+    "TacitError": "errors",
+    "cross_entropy": "loop",
+    "fit": "loop",
+    "solve": "privacy.plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported on first use, so that `tacit plan` need not wait for torch."""
+    if name not in _HOME:
+        raise AttributeError(f"tacit has no {name!r}; public names: {', '.join(__all__)}")
+    return getattr(import_module(f"tacit.{_HOME[name]}"), name)

@@ -91,8 +91,10 @@ def assemble(
     bits = _bits(records)
     ledger = _opened_ledger(recipe, run) if resume else None
     source, generation, replay = _source(recipe, run, bits, resume)
-    pace = _pace(recipe, steps)
-    own = PrivateOptimizer(model, optimizer or _optimizer(recipe, model), pace)
+    if optimizer is None:
+        own = PrivateOptimizer(model, _optimizer(recipe, model), _pace(recipe, steps))
+    else:
+        own = PrivateOptimizer(model, optimizer)
     state = TrainingState(model, own, _average(recipe, model))
     method = _method(recipe, model, records, own, source)
     if ledger is None:

@@ -223,9 +223,10 @@ def _read(name: str) -> dict[str, Any]:
             )
         text = path.read_text("utf-8")
     try:
-        return tomllib.loads(text)
+        values: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ArgumentError(f"recipe {name}: not valid TOML: {error}") from None
+    return values
 
 
 def _set(values: dict[str, Any], key: str, text: str) -> None:

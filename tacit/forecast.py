@@ -31,9 +31,7 @@ def forecast(
 ) -> Forecast:
     """Run a few private steps in a process of their own, so that its memory can be read off."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        each, peak = pool.apply(
-            _measure, (model, shape, classes, batch_size, micro_batch, tokens)
-        )
+        each, peak = pool.apply(_measure, (model, shape, classes, batch_size, micro_batch, tokens))
     return Forecast(each, each * steps, peak)
 
 
@@ -50,7 +48,7 @@ def _measure(
     from tacit import models
     from tacit.clipping.engines import engine_for
     from tacit.clipping.rules import Flat
-    from tacit.fit import cross_entropy
+    from tacit.loop import cross_entropy
     from tacit.noise.gaussian import GaussianNoise
     from tacit.noise.source import RandomSource
     from tacit.optim import PrivateOptimizer

@@ -75,7 +75,9 @@ class Journal:
         inference = time.perf_counter() - started
         seconds = time.monotonic() - self._started
         model, steps = self._steps.state.model, self._steps.state.step
-        names = facts.class_names or tuple(str(i) for i in range(len(final.confusion) if final else 0))
+        names = facts.class_names or tuple(
+            str(i) for i in range(len(final.confusion) if final else 0)
+        )
         return {
             "model": self._recipe.model.name,
             "data": self._recipe.data.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
@@ -102,7 +102,7 @@ class ProgressBar:
         self._bar.__exit__(kind, error, trace)
 
     def show(self, moment: Moment) -> None:
-        facts = _facts(moment)
+        facts: dict[str, Any] = _facts(moment)
         self._bar.update(self._task, total=moment.steps, completed=moment.step, **facts)
         tenth = 10 * moment.step // moment.steps
         if not self._live and tenth > self._printed:

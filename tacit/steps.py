@@ -44,7 +44,11 @@ class Steps:
         self._generation = generation
         charges = [entry.body for entry in ledger.entries if entry.kind == "charge"]
         self._spent = Counter(events.from_json(charge["event"]) for charge in charges)
-        self._paid = {c["step"] for c in charges if c["generation"] == generation}
+        self._paid = {
+            charge["step"]
+            for charge in charges
+            if charge["generation"] == generation and charge["step"] >= state.step
+        }
         self._pending: tuple[Batch, ...] | None = None
 
     def spent(self) -> DpEvent:
@@ -54,8 +58,7 @@ class Steps:
     @property
     def remaining(self) -> int:
         """Steps that can still be taken: paid for but not yet repeated, or within the budget."""
-        ahead = sum(step >= self.state.step for step in self._paid)
-        affordable = self.method.promise.steps - self._spent.total() + ahead
+        affordable = self.method.promise.steps - self._spent.total() + len(self._paid)
         return max(0, min(affordable, self.method.promise.steps - self.state.step))
 
     def advance(self, loss: LossFunction) -> None:
@@ -97,6 +100,7 @@ class Steps:
 
     def _pay(self, step: int) -> None:
         if step in self._paid:
+            self._paid.remove(step)
             return
         if self._spent.total() >= self.method.promise.steps:
             raise BudgetError(
@@ -105,7 +109,6 @@ class Steps:
             )
         event = self.method.charge(step)
         self.ledger.charge(step, self._generation, event)
-        self._paid.add(step)
         self._spent[event] += 1
 
 

@@ -16,7 +16,7 @@ from tacit.data.batches import TensorRecords
 from tacit.data.datasets import Data, DataOptions, Split
 from tacit.data.published import DATASETS
 from tacit.errors import ArgumentError, RunError
-from tacit.fit import Result, fit, new_run_path
+from tacit.loop import Result, fit, new_run_path
 from tacit.progress import Watcher
 from tacit.rundir import RunDir
 

@@ -110,9 +110,7 @@ def _by_epochs(schedule: SampledSchedule, delta: float) -> list[dict[str, Any]]:
 DryRun = tuple[str, tuple[int, ...], int, int]
 
 
-def _dry_run(
-    model: str | None, data: str | None, shape: str | None, classes: int
-) -> DryRun | None:
+def _dry_run(model: str | None, data: str | None, shape: str | None, classes: int) -> DryRun | None:
     """Model, shape of a record, classes and token ids to forecast with; checked first."""
     if model is None:
         return None

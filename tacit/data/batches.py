@@ -15,7 +15,6 @@ from tacit.clipping.contract import Batch
 from tacit.data.sampling import Indices
 from tacit.errors import ArgumentError, DataError
 
-
 _FINGERPRINTED = 256
 
 

@@ -90,9 +90,7 @@ def _of(name: str, module: nn.Module) -> Iterator[Finding]:
                 "construct it with max_norm=None",
             )
         if module.sparse:
-            yield Finding(
-                where, "sparse gradients show which rows were used", "set sparse=False"
-            )
+            yield Finding(where, "sparse gradients show which rows were used", "set sparse=False")
     for key, parameter in module.named_parameters(recurse=False):
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             yield Finding(where, f"{key} has no shape yet", "run the model once on public data")

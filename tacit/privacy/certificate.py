@@ -22,6 +22,11 @@ from tacit.privacy.relations import Relation
 Json = dict[str, Any]
 
 SHOWN_RELATIONS = (Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE)
+_COPIED = (
+    *("budget", "method", "released", "sampling", "steps", "proof", "clipping"),
+    *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
+    *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
+)
 ASSUMPTIONS = (
     "normal noise is idealised: it is drawn in 32-bit floating point, and sums and norms are"
     " computed in the model's precision",
@@ -89,10 +94,7 @@ def issue(
         "accountant": accountant.value,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
-    copied = ("budget", "method", "released", "sampling", "steps", "proof", "clipping")
-    copied += ("treated_as_public", "not_covered", "tuning", "randomness", "warnings")
-    copied += ("noise_multiplier", "sampling_probability", "expected_batch_size", "records")
-    certificate |= {key: promise[key] for key in copied if key in promise}
+    certificate |= {key: promise[key] for key in _COPIED if key in promise}
     certificate["assumptions"] = list(ASSUMPTIONS)
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash

@@ -111,7 +111,8 @@ def _interval(z: Array) -> Array:
     outer = ndtr(-np.abs(z))
     positive = z > 0
     same_side = np.abs(np.diff(outer))
-    return np.where(positive[1:] & ~positive[:-1], 1.0 - outer[1:] - outer[:-1], same_side)
+    across = positive[1:] & ~positive[:-1]
+    return np.asarray(np.where(across, 1.0 - outer[1:] - outer[:-1], same_side))
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class _GridLoss:
 def _on_grid(pair: GaussianPair, step: float, tail: float) -> _GridLoss:
     low, high = pair.span(tail)
     first, last = math.floor(low / step), math.ceil(high / step)
-    losses = np.arange(first, last + 1) * step
+    losses = np.arange(first, last + 1, dtype=np.float64) * step
     outputs = np.maximum.accumulate(pair.output_at(losses))
     upper, lower = pair.masses(np.concatenate(([-np.inf], outputs, [np.inf])))
     inner, other = upper[1:-1], lower[1:-1]

@@ -1,7 +1,13 @@
-"""The page that shows one run: what was proven, how well the model does, and how to repeat it."""
+"""One self-contained page per run, made from its directory alone."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from tacit.report.page import write_report
+
+def write_report(run: Path) -> Path:
+    """Write `run/report.html` and return its path; plotting is imported only when needed."""
+    from tacit.report.page import write_report as write
+
+    return write(run)
+
 
 __all__ = ["write_report"]

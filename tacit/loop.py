@@ -88,7 +88,7 @@ def fit(
     records = as_records(train)
     public = None if test is None else as_records(test)
     _check_labels(records, model, loss)
-    run = _directory(out, resume)
+    run = directory(out, resume)
     if resume and run.finished:
         return _loaded(run)
     facts = facts or _own_facts(public)
@@ -97,7 +97,7 @@ def fit(
     journal = Journal(steps, recipe, len(records), public, loss, watching)
     with watching:
         _train(steps, journal, run, loss)
-    return _finish(steps, journal.metrics(facts), run)
+    return finish(steps, journal.metrics(facts), run)
 
 
 def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> None:
@@ -112,7 +112,7 @@ def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> N
         journal.after_step()
 
 
-def _finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
+def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
     """Release: weights, their hash in the ledger, certificate, report; then erase the key."""
     weights = steps.state.released_weights()
     steps.state.model.load_state_dict(weights)
@@ -148,7 +148,8 @@ def _own_facts(public: Records | None) -> Facts:
     )
 
 
-def _directory(out: str | Path | None, resume: bool) -> RunDir:
+def directory(out: str | Path | None, resume: bool) -> RunDir:
+    """The run directory to make, or the one to continue."""
     if resume:
         if out is None:
             raise ArgumentError("resume needs out: the directory of the run to continue")

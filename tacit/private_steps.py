@@ -1,0 +1,89 @@
+"""Private steps for people's own loops, on the same code as `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit.assemble import Facts, assemble
+from tacit.clipping.contract import Batch, LossFunction
+from tacit.config import Recipe
+from tacit.data.batches import as_records
+from tacit.journal import Journal
+from tacit.loop import Result, cross_entropy, directory, finish, own_recipe
+from tacit.privacy import accountants
+from tacit.progress import Silent
+
+
+class PrivateSteps:
+    """Yields Poisson-sampled batches; `step(loss)` makes one private update from the last one.
+
+    Guarantee: every update is in the ledger on disk before it is applied, and the steps together
+    cost no more than the budget. The batches themselves are private: only the model's weights,
+    and what is computed from them, may leave the loop.
+
+    >>> import tempfile, torch, tacit
+    >>> x, y = torch.randn(200, 4), torch.randint(0, 2, (200,))
+    >>> steps = tacit.PrivateSteps(torch.nn.Linear(4, 2), (x, y), epsilon=2, epochs=1,
+    ...                            batch_size=50, out=tempfile.mkdtemp() + "/run")
+    >>> for batch in steps:
+    ...     steps.step(tacit.cross_entropy)
+    >>> steps.finish().epsilon <= 2
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: object,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        out: str | Path | None = None,
+        resume: bool = False,
+        recipe: Recipe | None = None,
+        **settings: Any,
+    ) -> None:
+        self._recipe = (recipe or own_recipe(model)).with_settings(**settings)
+        records = as_records(train)
+        self._run = directory(out, resume)
+        self._steps = assemble(
+            model, records, self._recipe, self._run, Facts(), optimizer=optimizer, resume=resume
+        )
+        self._journal = Journal(
+            self._steps, self._recipe, len(records), None, cross_entropy, Silent()
+        )
+
+    def __len__(self) -> int:
+        """Steps that are left."""
+        return self._steps.remaining
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The records drawn for each step; empty ones must be stepped too."""
+        return iter(self._steps)
+
+    def step(self, loss: LossFunction, batch: Batch | None = None) -> None:
+        """One private update.
+
+        `loss(model, batch)` returns one loss per row. Pass `batch` to use a changed copy of the
+        drawn one: row by row, never mixed.
+        """
+        self._steps.step(loss, batch)
+
+    @property
+    def epsilon(self) -> float:
+        """ε proven for the steps taken so far."""
+        privacy = self._recipe.privacy
+        return accountants.epsilon(self._steps.spent(), privacy.delta, privacy.relation)
+
+    def checkpoint(self) -> None:
+        """Save the state, so that `resume=True` goes on from here."""
+        self._journal.stamp()
+        self._run.save_checkpoint(self._steps.state.snapshot())
+
+    def finish(self) -> Result:
+        """Release the weights with their certificate and report, and erase the key."""
+        return finish(self._steps, self._journal.metrics(Facts()), self._run)

@@ -1,0 +1,187 @@
+"""Published vectors, a second method, and refusals."""
+
+import math
+
+import dp_accounting as dpa
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from tacit.errors import ArgumentError, NoProofError
+from tacit.privacy import accountants, events, gaussian, rdp
+from tacit.privacy.accountants import Accountant
+from tacit.privacy.relations import Relation
+
+DELTA = 1e-5
+ADD_REMOVE, REPLACE = Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE
+
+
+def sampled(rate: float, sigma: float, count: int) -> dpa.DpEvent:
+    return events.repeated(events.poisson(rate, events.gaussian(sigma)), count)
+
+
+@pytest.mark.parametrize(("mu", "expected"), [(1.0, 4.37718), (2.0, 9.99726)])
+def test_exact_gaussian_vectors(mu: float, expected: float) -> None:
+    assert gaussian.epsilon_of(mu, DELTA) == pytest.approx(expected, abs=6e-6)
+
+
+def test_gaussian_epsilon_is_an_upper_inverse_of_delta() -> None:
+    for mu in (0.01, 0.3, 1.0, 5.0, 20.0):
+        epsilon = gaussian.epsilon_of(mu, DELTA)
+        assert gaussian.delta_of(mu, epsilon) <= DELTA
+        if epsilon > 0:
+            assert gaussian.delta_of(mu, epsilon * (1 - 1e-6)) > DELTA
+
+
+@pytest.mark.parametrize(
+    ("accountant", "relation", "expected", "tolerance"),
+    [
+        (Accountant.RDP, ADD_REMOVE, 1.7568, 1e-4),
+        (Accountant.PLD, ADD_REMOVE, 1.5660, 2e-4),
+        (Accountant.PLD, REPLACE, 2.5867, 3e-4),
+    ],
+)
+def test_dpsgd_vectors(
+    accountant: Accountant, relation: Relation, expected: float, tolerance: float
+) -> None:
+    found = accountants.epsilon(sampled(1 / 235, 1.0, 4700), DELTA, relation, accountant)
+    assert found == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "expected"), [(0.005, 20000, 4.4618), (1 / 3000, 300000, 1.0008)]
+)
+def test_rdp_vectors_of_the_sanitization_paper(rate: float, steps: int, expected: float) -> None:
+    found = accountants.epsilon(sampled(rate, 1.0, steps), DELTA, accountant=Accountant.RDP)
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_replacing_doubles_the_sensitivity_of_a_gaussian() -> None:
+    event = events.gaussian(2.0)
+    for accountant in Accountant:
+        add = accountants.epsilon(event, DELTA, ADD_REMOVE, accountant)
+        replace = accountants.epsilon(event, DELTA, REPLACE, accountant)
+        same = accountants.epsilon(events.gaussian(1.0), DELTA, ADD_REMOVE, accountant)
+        assert replace == pytest.approx(same, rel=1e-6) and replace > 1.9 * add
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(
+    "event", [events.gaussian(3.0), events.poisson(0.02, events.gaussian(0.8))]
+)
+def test_composing_n_times_is_n_single_composes(event: dpa.DpEvent, relation: Relation) -> None:
+    together = accountants.epsilon(events.repeated(event, 7), DELTA, relation)
+    apart = accountants.epsilon(events.composed([event] * 7), DELTA, relation)
+    assert together == pytest.approx(apart, rel=1e-9)
+    assert together > accountants.epsilon(event, DELTA, relation)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "delta"),
+    [
+        (0.01, 1.0, 1000, 1e-5),
+        (0.2, 4.0, 300, 1e-6),
+        (0.004, 0.6, 500, 1e-5),
+        (0.5, 2.0, 20, 1e-4),
+        (1.0, 5.0, 30, 1e-5),
+        (0.01, 1.0, 1, 1e-5),
+        (0.02, 0.35, 40, 1e-5),
+    ],
+)
+@pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE])
+def test_close_to_dp_accounting_and_never_below_it(
+    rate: float, sigma: float, steps: int, delta: float, relation: Relation
+) -> None:
+    neighbours = {
+        ADD_REMOVE: dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        REPLACE: dpa.NeighboringRelation.REPLACE_ONE,
+    }[relation]
+    second = PLDAccountant(neighbours, value_discretization_interval=1e-5 if steps < 50 else 1e-4)
+    second.compose(sampled(rate, sigma, steps))
+    theirs = second.get_epsilon(delta)
+    ours = accountants.epsilon(sampled(rate, sigma, steps), delta, relation)
+    assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+    assert ours >= theirs * (1 - 5e-5) - 1e-5
+
+
+def test_unequal_steps_agree_with_dp_accounting() -> None:
+    steps = [(0.01, 1.0 + 0.1 * i) for i in range(12)]
+    event = events.composed([sampled(q, s, 20) for q, s in steps])
+    second = PLDAccountant(value_discretization_interval=1e-4)
+    second.compose(event)
+    ours = accountants.epsilon(event, DELTA)
+    assert ours == pytest.approx(second.get_epsilon(DELTA), rel=1e-3)
+
+
+def test_two_thousand_noise_levels_lie_between_the_extremes() -> None:
+    sigmas = np.linspace(2.0, 0.8, 2000)
+    event = events.composed([sampled(0.01, float(s), 1) for s in sigmas])
+    found = accountants.epsilon(event, DELTA)
+    assert found == pytest.approx(2.039, rel=1e-3)
+    assert accountants.epsilon(sampled(0.01, 2.0, 2000), DELTA) < found
+    assert found < accountants.epsilon(sampled(0.01, 0.8, 2000), DELTA)
+
+
+def test_pld_never_exceeds_rdp() -> None:
+    for rate, sigma, steps in ((0.01, 1.0, 500), (0.1, 3.0, 100), (0.004, 0.7, 1000)):
+        event = sampled(rate, sigma, steps)
+        assert accountants.epsilon(event, DELTA) < accountants.epsilon(
+            event, DELTA, accountant=Accountant.RDP
+        )
+
+
+def test_rdp_agrees_with_dp_accounting_where_that_is_exact() -> None:
+    orders = [float(order) for order in range(2, 40)]
+    for rate, sigma in ((0.01, 1.0), (0.2, 4.0), (0.5, 1.3)):
+        second = RdpAccountant(orders)
+        second.compose(events.poisson(rate, events.gaussian(sigma)))
+        ours = rdp.poisson_gaussian(rate, sigma, orders)
+        np.testing.assert_allclose(ours, second._rdp, rtol=1e-8)
+
+
+def test_epsilon_falls_with_noise_and_grows_with_steps_and_rate() -> None:
+    base = accountants.epsilon(sampled(0.01, 1.0, 100), DELTA)
+    assert accountants.epsilon(sampled(0.01, 1.1, 100), DELTA) < base
+    assert accountants.epsilon(sampled(0.01, 1.0, 110), DELTA) > base
+    assert accountants.epsilon(sampled(0.011, 1.0, 100), DELTA) > base
+    assert accountants.epsilon(sampled(0.01, 1.0, 100), DELTA / 10) > base
+
+
+def test_nothing_costs_nothing_and_no_noise_costs_everything() -> None:
+    for accountant in Accountant:
+        assert accountants.epsilon(dpa.NoOpDpEvent(), DELTA, accountant=accountant) == 0.0
+        free = events.composed([dpa.NonPrivateDpEvent(), events.gaussian(1.0)])
+        assert math.isinf(accountants.epsilon(free, DELTA, accountant=accountant))
+
+
+def test_noise_too_small_for_any_promise_is_infinite_not_wrong() -> None:
+    assert math.isinf(accountants.epsilon(sampled(0.5, 0.02, 10), DELTA))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dpa.LaplaceDpEvent(1.0),
+        dpa.SampledWithoutReplacementDpEvent(100, 10, dpa.GaussianDpEvent(1.0)),
+        dpa.PoissonSampledDpEvent(0.1, dpa.LaplaceDpEvent(1.0)),
+    ],
+)
+def test_events_without_a_proof_are_refused(event: dpa.DpEvent) -> None:
+    for accountant in Accountant:
+        with pytest.raises(NoProofError):
+            accountants.epsilon(event, DELTA, accountant=accountant)
+
+
+def test_pairs_without_a_proof_are_refused() -> None:
+    event = sampled(0.1, 1.0, 1)
+    with pytest.raises(NoProofError, match="pld"):
+        accountants.epsilon(event, DELTA, REPLACE, Accountant.RDP)
+    with pytest.raises(NoProofError, match="pld"):
+        accountants.epsilon(event, DELTA, ADD_REMOVE, Accountant.GAUSSIAN)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
+def test_meaningless_delta_is_refused(delta: float) -> None:
+    with pytest.raises(ArgumentError, match="delta"):
+        accountants.epsilon(events.gaussian(1.0), delta)
