@@ -132,7 +132,8 @@ def _source(
         new = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
         return new, 0, True
     source, generation = run.load_key()
-    if run.read_json(run.private / "bits.json") == bits:
+    unchanged = run.read_json(run.private / "bits.json") == bits
+    if unchanged and recipe.run.deterministic:
         return source, generation, True
     source, generation = source.renewed(generation + 1), generation + 1
     run.save_key(source, generation)
@@ -200,7 +201,12 @@ def _method(
         return DpSgd(
             schedule_for(recipe, len(records)),
             PoissonSampler(len(records), training.batch_size, source),
-            engine_for(model, _rule(recipe.method), recipe.run.engine),
+            engine_for(
+                model,
+                _rule(recipe.method),
+                recipe.run.engine,
+                deterministic=recipe.run.deterministic,
+            ),
             gatherer,
             optimizer,
             source,

@@ -111,7 +111,12 @@ class RunRecipe(_Section):
     """Fixes all randomness; anyone who knows it can subtract the noise."""
     evaluate_every: Positive = 1.0
     """Epochs between evaluations."""
-    engine: EngineName = "auto"
+    engine: EngineName = "fast"
+    """How clipped sums are computed; all engines give the same sum."""
+    deterministic: bool = True
+    """Choose algorithms by a fixed rule, so that a resumed run repeats itself bit for bit. Without
+    it they are timed, which can be faster; a resumed run then draws new noise and pays again for
+    the steps it lost."""
 
 
 class Recipe(_Section):

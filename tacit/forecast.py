@@ -57,7 +57,7 @@ def _measure(
     rows = min(batch_size, 4 * micro_batch)
     features = torch.randint(1, tokens, (rows, *shape)) if tokens else torch.randn(rows, *shape)
     labels = torch.randint(0, classes, (rows,))
-    engine = engine_for(model, Flat(1.0), "auto")
+    engine = engine_for(model, Flat(1.0), "fast")
     noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
     optimizer = PrivateOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
     seconds = []

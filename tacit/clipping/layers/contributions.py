@@ -36,7 +36,9 @@ class Contribution(ABC):
 def squared_rows(tensor: Tensor) -> Tensor:
     """Squared Euclidean norm of each row, accumulated in at least single precision."""
     wide = torch.promote_types(tensor.dtype, torch.float32)
-    return torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=wide).square_()
+    flat = tensor.reshape(tensor.shape[0], -1)
+    norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=wide)
+    return norms.square_()
 
 
 def scaled(tensor: Tensor, factors: Tensor) -> Tensor:
@@ -59,7 +61,7 @@ class Dense(Contribution):
         return squared_rows(self._gradients)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
-        flat = self._gradients.flatten(1)
+        flat = self._gradients.reshape(self._gradients.shape[0], -1)
         total.add_(torch.mv(flat.t(), factors.to(flat.dtype)).view(total.shape))
 
     def per_record(self) -> Tensor:
@@ -70,22 +72,41 @@ class Dense(Contribution):
 
 
 class Mergeable(Contribution):
-    """A contribution that can absorb others of its own kind."""
+    """A contribution that can absorb others without writing gradients out."""
 
     @abstractmethod
-    def merged(self, others: Sequence[Contribution]) -> Contribution | None:
-        """The sum of this and the others, or None when they do not fit together."""
+    def merged(self, others: Sequence[Contribution]) -> Contribution:
+        """The sum of this and others of its own kind."""
+
+    def tied(self, other: Contribution) -> Contribution | None:
+        """The sum of this and one of another kind, or None when they do not fit together."""
+        return None
 
 
 def combine(contributions: Sequence[Contribution]) -> Contribution:
     """The contribution of a slot that was used more than once."""
+    by_kind: dict[type[Contribution], list[Contribution]] = {}
+    for contribution in contributions:
+        by_kind.setdefault(type(contribution), []).append(contribution)
+    kinds = [_combine_alike(alike) for alike in by_kind.values()]
+    if len(kinds) == 1:
+        return kinds[0]
+    for one, other in (kinds, kinds[::-1]) if len(kinds) == 2 else ():
+        tied = one.tied(other) if isinstance(one, Mergeable) else None
+        if tied is not None:
+            return tied
+    return _written_out(kinds)
+
+
+def _combine_alike(contributions: Sequence[Contribution]) -> Contribution:
     first, *others = contributions
     if not others:
         return first
-    if isinstance(first, Mergeable):
-        together = first.merged(others)
-        if together is not None:
-            return together
+    return first.merged(others) if isinstance(first, Mergeable) else _written_out(contributions)
+
+
+def _written_out(contributions: Sequence[Contribution]) -> Contribution:
+    first, *others = contributions
     gradients = first.per_record().clone()
     for other in others:
         gradients.add_(other.per_record())

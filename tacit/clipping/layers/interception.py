@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from tacit.clipping.layers.axis import candidates
-from tacit.clipping.layers.fallback import replaced_forward
+from tacit.clipping.layers.fallback import Unit
 from tacit.clipping.layers.operation import Operation, Rule
 from tacit.clipping.layers.recording import Recording, Use
 
@@ -21,7 +22,7 @@ from tacit.clipping.layers.recording import Recording, Use
 @contextmanager
 def intercepted(
     recording: Recording,
-    units: Mapping[str, nn.Module],
+    units: Iterable[Unit],
     rules: Mapping[Callable[..., Any], Rule],
     rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
 ) -> Iterator[None]:
@@ -30,8 +31,8 @@ def intercepted(
     Guarantee: on leaving, also by an exception, modules and parameters are what they were.
     """
     with ExitStack() as stack:
-        for name, module in units.items():
-            stack.enter_context(replaced_forward(module, name, recording))
+        for unit in units:
+            stack.enter_context(unit.replaced(recording))
         stack.enter_context(_Interceptor(recording, rules, rewrites))
         yield
 
@@ -67,23 +68,45 @@ class _Interceptor(TorchFunctionMode):
         if (rule or rewrite) and torch.is_grad_enabled() and not self._recording.inside_unit:
             if rewrite is not None:
                 with self:
-                    return rewrite(*args, **kwargs)
-            output = self._through(rule, args, kwargs) if rule else None
+                    output = rewrite(*args, **kwargs)
+                if output is not NotImplemented:
+                    return output
+            output = self._through(rule, func, args, kwargs) if rule else None
             if output is not None:
                 return output
         return func(*args, **kwargs)
 
-    def _through(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    def _through(
+        self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tensor | None:
         recording = self._recording
-        found = rule(recording.slots.resolve, *args, **kwargs)
+        found = rule(recording.slots, *args, **kwargs)
         if found is None:
             return None
         x, operation = found
-        axes = candidates(operation.leading(x), recording.rows)
-        if not axes or torch.is_autocast_enabled(x.device.type):
+        if torch.is_autocast_enabled(x.device.type) or peek_interpreter_stack() is not None:
             return None
-        use = recording.use(operation.slots, axes, x.dim())
-        output: Tensor = _Through.apply(recording.anchor, x, operation, use)  # type: ignore[no-untyped-call]
+        axes = candidates(operation.leading(x), recording.rows)
+        use = recording.use(operation.slots, axes, x.dim()) if axes else None
+        if use is None:
+            return self._shared_lookup(x, operation, func, args, kwargs)
+        output: Tensor = _Through.apply(  # type: ignore[no-untyped-call]
+            recording.anchor, x, operation, use
+        )
+        return output
+
+    def _shared_lookup(
+        self,
+        x: Tensor,
+        operation: Operation,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Tensor | None:
+        output: Tensor = func(*args, **kwargs)
+        lookup = operation.lookup(x, output)
+        if lookup is not None:
+            self._recording.slots.remember(lookup)
         return output
 
 
@@ -102,7 +125,7 @@ class _Through(Function):
         return output
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor | None, None, None]:
         x, *saved = ctx.saved_tensors
         with torch._C.DisableTorchFunction():

@@ -11,11 +11,10 @@ from torch import Tensor
 from tacit.clipping.layers.axis import Axis, Rows
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.contributions import Contribution
-from tacit.clipping.layers.slots import Slot
+from tacit.clipping.layers.slots import Lookup, Slot
 
 Saved = tuple[Tensor, ...]
 Gradients = list[tuple[Slot, Contribution]]
-Resolver = Callable[..., "Sequence[Slot | None] | None"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,28 @@ class Placement:
         """The tensor as [records, positions, *kept trailing dimensions]."""
         return self.axis.arrange(tensor, kept, self.rows)
 
+    def summed(self, tensor: Tensor, kept: int) -> Tensor:
+        """The tensor summed over the positions of each record: [records, *kept dimensions]."""
+        arranged = self.arrange(tensor, kept)
+        return arranged[:, 0] if arranged.shape[1] == 1 else arranged.sum(1)
+
 
 class Operation(ABC):
     """One use of parameters in a forward pass: run it, go back through it, account for it."""
 
+    slots: list[Slot]
+    """The slots that receive gradients, at least one."""
+
     kept: int
     """Trailing dimensions of the output that belong to one position of one row."""
+
+    @abstractmethod
+    def leading(self, x: Tensor) -> Sequence[int]:
+        """The sizes of the dimensions among which the rows are to be found."""
+
+    def lookup(self, x: Tensor, result: Tensor) -> Lookup | None:
+        """What to remember of a call in which no dimension belongs to the rows, if anything."""
+        return None
 
     @abstractmethod
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
@@ -48,4 +63,8 @@ class Operation(ABC):
         """The input's gradient, and with a placement the parameters' per-record gradients."""
 
 
-Rule = Callable[..., "tuple[Tensor, Operation] | None"]
+Match = tuple[Tensor, Operation]
+"""The input that a gradient flows back to, and the operation that it goes through."""
+
+Rule = Callable[..., "Match | None"]
+"""Called with the model's parameters and then as the torch function itself."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping, Sequence
 from enum import Enum
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -15,7 +16,6 @@ from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.contributions import Contribution, Dense, combine
 from tacit.clipping.layers.operation import Gradients, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Slot, Slots
-from tacit.errors import ModelError
 
 
 class Stage(Enum):
@@ -26,6 +26,14 @@ class Stage(Enum):
     RECORD = "measuring and keeping per-record gradients"
 
 
+class RecordsMixedError(Exception):
+    """A use of parameters in which the gradients of different records cannot be told apart."""
+
+    def __init__(self, use: Use) -> None:
+        super().__init__(use.name)
+        self.use = use
+
+
 class Recording:
     """Collects every parameter's per-record gradients during one backward pass.
 
@@ -34,12 +42,19 @@ class Recording:
     """
 
     def __init__(
-        self, slots: Slots, rows: Rows, groups: int, chooser: Chooser, known: dict[Hashable, Axis]
+        self,
+        slots: Slots,
+        rows: Rows,
+        groups: int,
+        chooser: Chooser,
+        known: dict[Hashable, Axis],
+        declined: Container[Hashable],
     ) -> None:
         self.slots = slots
         self.rows = rows
         self.chooser = chooser
         self.known = known
+        self.declined = declined
         self.stage = Stage.FORWARD
         self.inside_unit = False
         self.leaves: list[tuple[str, Tensor]] = []
@@ -54,16 +69,27 @@ class Recording:
         self._entries: Gradients = []
         self._shared: dict[str, Gradients] = {}
 
-    def use(self, slots: list[Slot], candidates: list[Axis], dims: int) -> Use:
-        """Register one use of parameters; which use it is follows from the order of calls."""
+    def use(self, slots: Sequence[Slot], candidates: list[Axis], dims: int) -> Use | None:
+        """Register one use of parameters; which use it is follows from the order of calls.
+
+        None when an earlier attempt found that no axis keeps the records of this use apart.
+        """
         names = {slot.name for slot in slots}
         first = slots[0].name
         key = (first, self._times_used[first], dims)
+        if key in self.declined:
+            return None
         if self.stage is Stage.FORWARD:
             self._times_used.update(names)
         if self.rows.records > 1 and key in self.known and self.known[key] in candidates:
             candidates = [self.known[key]]
         use = Use(self, first, key, candidates)
+        self.uses.append(use)
+        return use
+
+    def unit_use(self, name: str) -> Use:
+        """Register the border of a module that runs record by record."""
+        use = Use(self, name or "the whole model", ("unit", name), [Axis(0)], final=True)
         self.uses.append(use)
         return use
 
@@ -110,6 +136,14 @@ class Recording:
         while self._entries:
             slot, contribution = self._entries.pop()
             contribution.add_weighted(columns[slot.group], slot.within(totals[slot.name]))
+        self.uses.clear()
+
+    def restart(self) -> None:
+        """Forget the gradients of a backward pass that has to be repeated."""
+        self._squares.zero_()
+        self._entries.clear()
+        self._shared.clear()
+        self.unverified = False
 
     def _measure(self, slot: Slot, contribution: Contribution) -> None:
         self._squares[:, slot.group] += contribution.squared_norms()
@@ -120,7 +154,7 @@ class Recording:
         for slot, contribution in gradients:
             by_slot.setdefault(slot, []).append(contribution)
         spans = sorted(slot.span for slot in by_slot)
-        apart = all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        apart = all(end <= start for (_, end), (start, _) in pairwise(spans))
         if apart:
             for slot, contributions in by_slot.items():
                 self._measure(slot, combine(contributions))
@@ -138,21 +172,31 @@ class Recording:
 
 
 class Use:
-    """One intercepted use of parameters, and the axes its records may lie along."""
+    """One intercepted use of parameters, and the axes its records may lie along.
+
+    `final` says that there is no other way to account for it.
+    """
 
     def __init__(
-        self, recording: Recording, name: str, key: Hashable, candidates: list[Axis]
+        self,
+        recording: Recording,
+        name: str,
+        key: Hashable,
+        candidates: list[Axis],
+        *,
+        final: bool = False,
     ) -> None:
         self.name = name
+        self.key = key
+        self.final = final
         self._recording = recording
-        self._key = key
         self._candidates = candidates
         self._touched = False
 
     @property
     def settled(self) -> bool:
         """Whether it is known where the records lie: a probe found out, or there is only one."""
-        return self._recording.rows.records == 1 or self._key in self._recording.known
+        return self._recording.rows.records == 1 or self.key in self._recording.known
 
     @property
     def ambiguous(self) -> bool:
@@ -162,7 +206,7 @@ class Use:
     def settle(self) -> None:
         """Remember what the probes found."""
         if self._touched and len(self._candidates) == 1:
-            self._recording.known[self._key] = self._candidates[0]
+            self._recording.known[self.key] = self._candidates[0]
 
     def back(
         self, operation: Operation, x: Tensor, saved: Saved, g: Tensor, input_needed: bool
@@ -196,10 +240,6 @@ class Use:
             if not bool(axis.arrange(g, kept, recording.rows)[quiet].any())
         ]
         if not fitting:
-            raise ModelError(
-                f"the loss of one record depends on the activations of another in the layer of"
-                f" {self.name!r}: the network mixes records, or does not keep the batch as one"
-                " dimension; no record's influence can be bounded. Remove what mixes them"
-            )
+            raise RecordsMixedError(self)
         self._candidates = fitting
         self._touched = self._touched or bool(g.any())

@@ -37,6 +37,18 @@ class Slot:
         return self.offset, self.offset + reach + 1
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """Rows of a table that were looked up for all records at once, as positions are.
+
+    `result` is kept alive so that it can be found again by identity.
+    """
+
+    slot: Slot
+    tokens: Tensor
+    result: Tensor
+
+
 class Slots:
     """The trainable parameters of a model, found again by identity during a forward pass."""
 
@@ -44,6 +56,7 @@ class Slots:
         named = dict(model.named_parameters())
         self.parameters: Mapping[str, Tensor] = {name: named[name] for name in layout.names}
         self._names = {id(p): name for name, p in self.parameters.items()}
+        self._lookups: dict[int, Lookup] = {}
         self._groups = dict(zip(layout.names, layout.groups, strict=True))
 
     def whole(self, name: str) -> Slot:
@@ -51,6 +64,14 @@ class Slots:
         shape = self.parameters[name].shape
         stride = torch.empty(shape, device="meta").stride()
         return Slot(name, self._groups[name], tuple(shape), stride, 0)
+
+    def names_within(self, module: nn.Module) -> dict[str, str]:
+        """The trainable parameters inside a module: its own name for each, and the model's."""
+        return {
+            local: self._names[id(p)]
+            for local, p in module.named_parameters()
+            if id(p) in self._names
+        }
 
     def resolve(self, *tensors: Tensor | None) -> Sequence[Slot | None] | None:
         """The slots of one call's parameters, None for each that needs no gradient.
@@ -69,6 +90,22 @@ class Slots:
             slots.append(slot)
         return slots if any(slots) else None
 
+    def remember(self, lookup: Lookup) -> None:
+        """Let the result of a lookup be recognised where it meets activations."""
+        self._lookups[id(lookup.result)] = lookup
+
+    def forget_lookups(self) -> None:
+        """Let go of the lookups of a forward pass."""
+        self._lookups.clear()
+
+    def lookup(self, tensor: Tensor) -> Lookup | None:
+        """The lookup that a tensor is the result of, possibly with more dimensions of size 1."""
+        base = tensor._base if tensor._is_view() else tensor
+        found = self._lookups.get(id(base))
+        if found is None or tensor.numel() != found.result.numel() or not tensor.is_contiguous():
+            return None
+        return found
+
     def _find(self, tensor: Tensor) -> Slot | None:
         name = self._names.get(id(tensor))
         if name is not None:
@@ -77,7 +114,8 @@ class Slots:
         name = self._names.get(id(base))
         if base is None or name is None:
             return None
-        overlapping = any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride()))
+        extents = zip(tensor.shape, tensor.stride(), strict=True)
+        overlapping = any(stride == 0 and size > 1 for size, stride in extents)
         if overlapping or not base.is_contiguous() or base.dtype != tensor.dtype:
             return None
         offset = int(tensor.storage_offset() - base.storage_offset())

@@ -1,0 +1,194 @@
+"""Exact per-record clipping in one forward pass and one backward pass for input gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping.contract import (
+    Batch,
+    ClippedSum,
+    ClippingRule,
+    Layout,
+    LossFunction,
+    check_losses,
+)
+from tacit.clipping.layers import REWRITES, RULES
+from tacit.clipping.layers.axis import Axis, Rows
+from tacit.clipping.layers.choice import Chooser
+from tacit.clipping.layers.fallback import NotPerRecordError, Unit
+from tacit.clipping.layers.interception import intercepted
+from tacit.clipping.layers.recording import Recording, RecordsMixedError, Stage
+from tacit.clipping.layers.slots import Slots
+from tacit.clipping.layers.validation import refuse_mixing_layers
+from tacit.clipping.layers.world import World
+from tacit.errors import ModelError
+
+DEFAULT_MEMORY_CEILING = 512 << 20
+
+
+class FastEngine:
+    """Exact clipping without per-record gradients, except where they are the cheapest way.
+
+    Guarantee: the same sum as `ReferenceEngine` up to rounding, for any model whose loss keeps
+    records apart. Every use of a trainable parameter is measured: by a layer rule, by per-record
+    gradients of the module around it, or not at all, and then a `ModelError` names it. A model
+    that mixes records is refused. The model is left as it was, also after an exception, and no
+    gradient or attribute is put on it.
+
+    `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm.
+    `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
+    timing them, so that the same batches give the same bits in another process.
+
+    >>> import torch
+    >>> from tacit.clipping.rules import Flat
+    >>> model = torch.nn.Linear(3, 2)
+    >>> engine = FastEngine(model, Flat(1.0))
+    >>> batch = (torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
+    >>> def loss(model, batch):
+    ...     return torch.nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+    >>> engine.clipped_sum(loss, [batch], views=1).vector.shape
+    torch.Size([8])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        rule: ClippingRule,
+        *,
+        deterministic: bool = False,
+        memory_ceiling: int = DEFAULT_MEMORY_CEILING,
+    ) -> None:
+        refuse_mixing_layers(model)
+        self.layout = Layout.of(model, rule.grouping)
+        self._model = model
+        self._rule = rule
+        self._chooser = Chooser(deterministic=deterministic, memory_ceiling=memory_ceiling)
+        self._units: dict[str, Unit] = {}
+        self._known: dict[Hashable, Axis] = {}
+        self._declined: set[Hashable] = set()
+
+    def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
+        refuse_mixing_layers(self._model)
+        slots = Slots(self._model, self.layout)
+        first = next(iter(slots.parameters.values()))
+        total = torch.zeros(self.layout.size, dtype=first.dtype, device=first.device)
+        totals = self.layout.views(total)
+        for batch in batches:
+            rows = Rows(batch[0].shape[0], views)
+            if rows.count:
+                recording = self._record(loss, batch, rows, slots)
+                with torch.no_grad():
+                    recording.finish(self._rule, totals)
+        return ClippedSum(total, self.layout, self._rule.bounds, self._rule.shares)
+
+    def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
+        """Record a micro-batch; as often as it takes to find which modules need to be units."""
+        world = World(self._model)
+        while True:
+            groups = len(self._rule.bounds)
+            slots.forget_lookups()
+            recording = Recording(slots, rows, groups, self._chooser, self._known, self._declined)
+            try:
+                escaped = self._attempt(loss, batch, recording)
+            except NotPerRecordError as error:
+                self._enclose([error.name], "its inputs and outputs are not one row per row")
+            except RecordsMixedError as error:
+                if error.use.final:
+                    raise ModelError(
+                        "the loss of one record depends on other records, seen at"
+                        f" {error.use.name!r}: no record's influence can be bounded; remove what"
+                        " mixes records, or give the batch a dimension of its own"
+                    ) from None
+                self._declined.add(error.use.key)
+            else:
+                if not escaped:
+                    return recording
+                self._enclose(escaped, "it is used outside the model's forward pass")
+            world.restore()
+
+    def _attempt(self, loss: LossFunction, batch: Batch, recording: Recording) -> list[str]:
+        """Run forward and backward; the parameters that were reached past every rule."""
+        with torch.enable_grad(), intercepted(recording, self._units.values(), RULES, REWRITES):
+            losses = check_losses(loss(self._model, batch), recording.rows.count)
+            if not losses.requires_grad:
+                return []
+            seeds = torch.full_like(losses, 1 / recording.rows.views)
+            retain = recording.unsettled
+            escaped = _backward(losses, seeds, recording, retain)
+            if recording.unverified and not escaped:
+                _probe(losses, recording)
+                escaped = _backward(losses, seeds, recording, False)
+        return escaped
+
+    def _enclose(self, names: Sequence[str], reason: str) -> None:
+        """Let the innermost module around each name that is not yet a unit become one."""
+        modules = dict(self._model.named_modules())
+        units = [_enclosing(name, modules, self._units) for name in names]
+        for name, unit in zip(names, units, strict=True):
+            if unit is None:
+                raise ModelError(
+                    f"the gradient of {name!r} cannot be taken record by record: {reason}"
+                )
+            if unit not in self._units:
+                self._units[unit] = Unit(unit, modules[unit])
+                self._units[unit].notice()
+
+
+def _enclosing(name: str, modules: Container[str], units: Container[str]) -> str | None:
+    """The path of the innermost module around a parameter or module that is not yet a unit."""
+    while name:
+        name = name.rpartition(".")[0]
+        if name in modules and name not in units:
+            return name
+    return None
+
+
+def _backward(losses: Tensor, seeds: Tensor, recording: Recording, retain: bool) -> list[str]:
+    """One recorded backward pass; the names of parameters with an ordinary autograd edge."""
+    recording.stage = Stage.RECORD
+    parameters = recording.slots.parameters
+    leaves = [leaf for _, leaf in recording.leaves]
+    _, *gradients = torch.autograd.grad(
+        losses,
+        [recording.anchor, *parameters.values(), *leaves],
+        seeds,
+        retain_graph=retain,
+        allow_unused=True,
+    )
+    raw, written_out = gradients[: len(parameters)], gradients[len(parameters) :]
+    escaped = [name for name, g in zip(parameters, raw, strict=True) if g is not None]
+    if not escaped and not recording.unverified:
+        recording.add_leaves({i: g for i, g in enumerate(written_out) if g is not None})
+    return escaped
+
+
+def _probe(losses: Tensor, recording: Recording) -> None:
+    """Find where records lie in each layer, from gradients of some records' losses alone.
+
+    Two complementary halves tell apart all but contrived cases; where they do not, one pair of
+    halves for each binary digit of the record's number does.
+    """
+    recording.restart()
+    recording.stage = Stage.PROBE
+    records, views = recording.rows.records, recording.rows.views
+    numbers = torch.arange(records, device=losses.device)
+    generator = torch.Generator().manual_seed(records)
+    halves = [torch.randperm(records, generator=generator).to(losses.device) < (records + 1) // 2]
+    halves += [(numbers >> bit) % 2 == 1 for bit in range((records - 1).bit_length())]
+    for i, half in enumerate(halves):
+        if i and not any(use.ambiguous for use in recording.uses):
+            break
+        for selected in (half, ~half):
+            recording.selected = selected
+            torch.autograd.grad(
+                losses,
+                [recording.anchor, *(leaf for _, leaf in recording.leaves)],
+                selected.repeat_interleave(views).to(losses.dtype),
+                retain_graph=True,
+                allow_unused=True,
+            )
+    for use in recording.uses:
+        use.settle()

@@ -1,0 +1,220 @@
+"""Convolutions and transposed convolutions of one, two and three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.clipping.layers.choice import Algorithm, Chooser, bucket
+from tacit.clipping.layers.contributions import Contribution, Dense, scaled, squared_rows, zeroed
+from tacit.clipping.layers.conv_direct import by_groups, by_windows, output_rows, windows
+from tacit.clipping.layers.conv_geometry import Geometry, Problem, spread
+from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
+from tacit.clipping.layers.slots import Slot, Slots
+
+
+def convolution(
+    parameters: Slots,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Match | None:
+    """Rule for `torch.nn.functional.conv1d`, `conv2d` and `conv3d`."""
+    slots = parameters.resolve(weight, bias)
+    if slots is None or input.dim() != weight.dim():
+        return None
+    dims = weight.dim() - 2
+    steps, gaps = spread(stride, dims), spread(dilation, dims)
+    if padding == "same":
+        totals = [gaps[d] * (weight.shape[2 + d] - 1) for d in range(dims)]
+        if any(total % 2 for total in totals):
+            pads = [p for total in reversed(totals) for p in (total // 2, total - total // 2)]
+            input, totals = F.pad(input, pads), [0] * dims
+        padding = [total // 2 for total in totals]
+    elif isinstance(padding, str):
+        padding = 0
+    geometry = Geometry(steps, spread(padding, dims), gaps, groups)
+    return input, _Convolution(weight, bias, geometry, None, slots)
+
+
+def transposed_convolution(
+    parameters: Slots,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Match | None:
+    """Rule for `conv_transpose1d`, `conv_transpose2d` and `conv_transpose3d`."""
+    slots = parameters.resolve(weight, bias)
+    if slots is None or input.dim() != weight.dim():
+        return None
+    dims = weight.dim() - 2
+    steps, pads, gaps = spread(stride, dims), spread(padding, dims), spread(dilation, dims)
+    geometry = Geometry(steps, pads, gaps, groups)
+    return input, _Convolution(weight, bias, geometry, spread(output_padding, dims), slots)
+
+
+class _Convolution(Operation):
+    """A convolution, or with `extra` output padding a transposed one.
+
+    A transposed convolution goes back through a convolution: to its kernels, the output's
+    gradient is the image and the input is the gradient.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        extra: tuple[int, ...] | None,
+        slots: Sequence[Slot | None],
+    ) -> None:
+        self._weight = weight.detach()
+        self._bias = None if bias is None else bias.detach()
+        self._geometry = geometry
+        self._transposed = extra is not None
+        self._extra = extra or (0,) * len(geometry.stride)
+        self._weight_slot, self._bias_slot = slots
+        self.slots = [slot for slot in slots if slot is not None]
+        self.kept = weight.dim() - 1
+
+    def leading(self, x: Tensor) -> Sequence[int]:
+        return x.shape[:1]
+
+    def run(self, x: Tensor) -> tuple[Tensor, Saved]:
+        geometry = self._geometry
+        output = torch.convolution(
+            x,
+            self._weight,
+            self._bias,
+            geometry.stride,
+            geometry.padding,
+            geometry.dilation,
+            self._transposed,
+            self._extra,
+            geometry.groups,
+        )
+        return output, ()
+
+    def back(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
+    ) -> tuple[Tensor | None, Gradients]:
+        input_gradient: Tensor | None = None
+        if input_needed:
+            input_gradient = self._geometry.backward(
+                x, g, self._weight, (True, False), self._transposed, self._extra
+            )[0]
+        if at is None:
+            return input_gradient, []
+        gradients: Gradients = []
+        if self._weight_slot is not None:
+            kernels = Kernels(self._problem(x, g, at), at.chooser)
+            gradients.append((self._weight_slot, kernels))
+        if self._bias_slot is not None:
+            per_image = g.flatten(2).sum(2)
+            gradients.append((self._bias_slot, Dense(at.summed(per_image, 1))))
+        return input_gradient, gradients
+
+    def _problem(self, x: Tensor, g: Tensor, at: Placement) -> Problem:
+        kernel, geometry = self._weight.shape, self._geometry
+        x, g = (at.arrange(t, self.kept).flatten(0, 1) for t in (x, g))
+        if not self._transposed:
+            return Problem(x, g, kernel, geometry, at.rows.records)
+        for dim, extra in enumerate(self._extra):
+            if extra >= geometry.stride[dim]:
+                g = g.narrow(2 + dim, 0, g.shape[2 + dim] - extra)
+        return Problem(g, x, kernel, geometry, at.rows.records)
+
+
+class Kernels(Contribution):
+    """Record r's gradient is the weight gradient of its own images."""
+
+    def __init__(self, problem: Problem, chooser: Chooser) -> None:
+        self._problem = problem
+        self._chooser = chooser
+        self._written_out: Tensor | None = None
+
+    def squared_norms(self) -> Tensor:
+        problem = self._problem
+        groups = problem.geometry.groups
+        outputs = problem.kernel[0]
+        item = problem.x.element_size()
+        unfolded = item * problem.records * groups * problem.window * problem.pixels
+        kept = item * problem.records * outputs * problem.window
+        gram = item * problem.records * groups * problem.pixels**2
+        products = problem.records * problem.pixels * problem.window * outputs
+        key = (
+            "convolution",
+            bucket(problem.records),
+            problem.x.shape[1:],
+            problem.g.shape[1:],
+            problem.kernel,
+            problem.geometry,
+            problem.images,
+            problem.x.dtype,
+        )
+        algorithms = [
+            Algorithm("windows", products, unfolded + kept, self._keep(by_windows)),
+            Algorithm("groups", products * 1.5, kept, self._keep(by_groups)),
+            Algorithm(
+                "gram",
+                problem.records * problem.pixels**2 * (problem.window * groups + outputs)
+                + products,
+                unfolded + 2 * gram,
+                self._gram,
+            ),
+        ]
+        return self._chooser.pick(key, algorithms).run()
+
+    def _keep(self, write_out: Callable[[Problem], Tensor]) -> Callable[[], Tensor]:
+        def run() -> Tensor:
+            self._written_out = write_out(self._problem)
+            return squared_rows(self._written_out)
+
+        return run
+
+    def _gram(self) -> Tensor:
+        self._written_out = None
+        inputs, outputs = windows(self._problem), output_rows(self._problem)
+        gram = torch.bmm(inputs.mT, inputs).mul_(torch.bmm(outputs.mT, outputs))
+        return gram.flatten(1).sum(1).view(self._problem.records, -1).sum(1).clamp_min_(0)
+
+    def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        if self._written_out is not None:
+            Dense(self._written_out).add_weighted(factors, total)
+            return
+        problem = self._problem
+        x, g = problem.x, problem.g
+        each = factors.repeat_interleave(problem.images) if problem.images > 1 else factors
+        if x.numel() < g.numel():
+            x = scaled(x, each)
+        else:
+            g = scaled(g, each)
+        total.add_(problem.geometry.backward(x, g, total, (False, True))[1])
+
+    def per_record(self) -> Tensor:
+        return by_groups(self._problem)
+
+    def silence(self, records: Tensor) -> None:
+        if self._written_out is not None:
+            self._written_out = zeroed(self._written_out, records)
+        problem = self._problem
+        each = records.repeat_interleave(problem.images)
+        self._problem = Problem(
+            zeroed(problem.x, each),
+            zeroed(problem.g, each),
+            problem.kernel,
+            problem.geometry,
+            problem.records,
+        )

@@ -1,0 +1,163 @@
+"""Embeddings: the gradient of a record has as many rows as the record has different tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.clipping.layers.contributions import (
+    Contribution,
+    Mergeable,
+    scaled,
+    squared_rows,
+    zeroed,
+)
+from tacit.clipping.layers.linear import OuterProducts
+from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
+from tacit.clipping.layers.slots import Lookup, Slot, Slots
+from tacit.errors import ModelError
+
+
+def embedding(
+    parameters: Slots,
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Match | None:
+    """Rule for `torch.nn.functional.embedding`."""
+    refuse_data_dependent_options(max_norm, scale_grad_by_freq, sparse)
+    slots = parameters.resolve(weight)
+    if slots is None or slots[0] is None:
+        return None
+    if padding_idx is None:
+        padding_idx = -1
+    elif padding_idx < 0:
+        padding_idx += weight.shape[0]
+    return input, _Embedding(weight.detach(), padding_idx, slots[0])
+
+
+def refuse_data_dependent_options(
+    max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
+) -> None:
+    """Refuse options with which an embedding changes outside the clipped gradient."""
+    if max_norm is not None:
+        raise ModelError(
+            f"an embedding has max_norm={max_norm}: its forward pass rewrites the weights of the"
+            " tokens it sees, without noise; use max_norm=None"
+        )
+    if scale_grad_by_freq:
+        raise ModelError(
+            "an embedding has scale_grad_by_freq=True: gradients then depend on other records;"
+            " use scale_grad_by_freq=False"
+        )
+    if sparse:
+        raise ModelError(
+            "an embedding has sparse=True: noise is dense, and a sparse update would reveal which"
+            " tokens occurred; use sparse=False"
+        )
+
+
+class _Embedding(Operation):
+    def __init__(self, weight: Tensor, padding: int, slot: Slot) -> None:
+        self._weight, self._padding, self._slot = weight, padding, slot
+        self.slots = [slot]
+        self.kept = 1
+
+    def leading(self, x: Tensor) -> Sequence[int]:
+        return x.shape
+
+    def lookup(self, x: Tensor, result: Tensor) -> Lookup | None:
+        return Lookup(self._slot, x, result) if self._padding < 0 else None
+
+    def run(self, x: Tensor) -> tuple[Tensor, Saved]:
+        return F.embedding(x, self._weight), ()
+
+    def back(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
+    ) -> tuple[Tensor | None, Gradients]:
+        if at is None:
+            return None, []
+        tokens, gradients = at.arrange(x, 0), at.arrange(g, 1)
+        if self._padding >= 0:
+            gradients = gradients.masked_fill((tokens == self._padding).unsqueeze(2), 0)
+        return None, [(self._slot, TableRows(tokens, gradients, self._weight.shape[0]))]
+
+
+class TableRows(Mergeable):
+    """Record r's gradient adds gradients[r, p] to row tokens[r, p] of the table."""
+
+    def __init__(self, tokens: Tensor, gradients: Tensor, size: int) -> None:
+        self.tokens, self.gradients = tokens, gradients
+        self._size = size
+
+    def squared_norms(self) -> Tensor:
+        records, positions = self.tokens.shape
+        ordered, order = self.tokens.sort(1)
+        starts = torch.ones_like(ordered, dtype=torch.bool)
+        starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        segment = starts.flatten().cumsum(0) - 1
+        owner = torch.arange(records, device=order.device).unsqueeze(1)
+        sources = (order + owner * positions).flatten()
+        rows = self.gradients.reshape(records * positions, -1)
+        if bool(starts.all()):
+            return squared_rows(self.gradients)
+        merged = rows.new_zeros(int(segment[-1]) + 1, rows.shape[1])
+        merged.index_add_(0, segment, rows[sources])
+        squares = squared_rows(merged)
+        owners = owner.expand(records, positions)[starts]
+        return squares.new_zeros(records).index_add_(0, owners, squares)
+
+    def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        weighted = scaled(self.gradients, factors).flatten(0, 1)
+        total.index_add_(0, self.tokens.flatten(), weighted)
+
+    def per_record(self) -> Tensor:
+        records, positions, width = self.gradients.shape
+        table = self.gradients.new_zeros(records, self._size, width)
+        index = self.tokens.unsqueeze(2).expand(records, positions, width)
+        return table.scatter_add_(1, index, self.gradients)
+
+    def silence(self, records: Tensor) -> None:
+        self.gradients = zeroed(self.gradients, records)
+
+    def merged(self, others: Sequence[Contribution]) -> Contribution:
+        alike = [self, *(other for other in others if isinstance(other, TableRows))]
+        tokens = torch.cat([one.tokens for one in alike], 1)
+        return TableRows(tokens, torch.cat([one.gradients for one in alike], 1), self._size)
+
+    def tied(self, other: Contribution) -> Contribution | None:
+        return _TiedTable(self, other) if isinstance(other, OuterProducts) else None
+
+
+class _TiedTable(Contribution):
+    """A table that is looked up and also serves as the weight of a linear layer."""
+
+    def __init__(self, rows: TableRows, products: OuterProducts) -> None:
+        self._rows, self._products = rows, products
+
+    def squared_norms(self) -> Tensor:
+        rows, products = self._rows, self._products
+        records, positions = rows.tokens.shape
+        index = rows.tokens.unsqueeze(1).expand(records, products.outputs.shape[1], positions)
+        overlaps = torch.bmm(products.inputs, rows.gradients.mT)
+        cross = overlaps.mul_(products.outputs.gather(2, index)).sum((1, 2))
+        squares = rows.squared_norms() + products.squared_norms() + 2 * cross
+        return squares.clamp_min(0)
+
+    def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        self._rows.add_weighted(factors, total)
+        self._products.add_weighted(factors, total)
+
+    def per_record(self) -> Tensor:
+        return self._rows.per_record() + self._products.per_record()
+
+    def silence(self, records: Tensor) -> None:
+        self._rows.silence(records)
+        self._products.silence(records)

@@ -1,0 +1,28 @@
+"""Layers that no engine can train privately, refused before any data is touched."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from tacit.errors import ModelError
+
+
+def refuse_mixing_layers(model: nn.Module) -> None:
+    """Refuse layers whose output for one record depends on others, now or at a later step."""
+    for name, module in model.named_modules():
+        if not isinstance(module, _BatchNorm):
+            continue
+        kind = type(module).__name__
+        if isinstance(module, _InstanceNorm):
+            if module.track_running_stats and module.training:
+                raise ModelError(
+                    f"{kind} {name!r} keeps running statistics of the records it sees, without"
+                    " noise; use track_running_stats=False, or GroupNorm"
+                )
+        elif module.training or module.running_mean is None:
+            raise ModelError(
+                f"{kind} {name!r} mixes the records of a batch, so that no record's influence can"
+                " be bounded; use GroupNorm instead, or freeze it with .eval()"
+            )

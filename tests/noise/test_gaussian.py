@@ -1,0 +1,72 @@
+"""Noise on a clipped sum: the scale that the bound asks for, and nothing else accepted."""
+
+import math
+
+import pytest
+import torch
+
+from tacit.clipping.contract import ClippedSum, Layout
+from tacit.errors import ArgumentError, NoProofError
+from tacit.noise.gaussian import GaussianNoise
+from tacit.noise.source import RandomSource
+from tacit.privacy.relations import Relation
+
+SIZES = (60_000, 40_000)
+
+
+def zero_sum(bounds: tuple[float, ...], shares: tuple[float, ...]) -> ClippedSum:
+    groups = (0, len(bounds) - 1)
+    layout = Layout(("a", "b"), tuple(torch.Size([n]) for n in SIZES), groups)
+    return ClippedSum(torch.zeros(sum(SIZES)), layout, bounds, shares)
+
+
+def assert_spread(sample: torch.Tensor, expected: float) -> None:
+    z = (float(sample.double().square().mean()) / expected**2 - 1) / math.sqrt(2 / len(sample))
+    assert abs(z) < 5
+
+
+@pytest.mark.parametrize(
+    ("relation", "times"), [(Relation.ADD_OR_REMOVE_ONE, 1.0), (Relation.REPLACE_ONE, 2.0)]
+)
+def test_scale_is_multiplier_times_sensitivity_over_the_constant(
+    relation: Relation, times: float
+) -> None:
+    noise = GaussianNoise(RandomSource.from_seed(0), 1.5, relation)
+    private = noise.privatise(zero_sum((0.3,), (1.0,)), 0, denominator=64.0)
+    assert_spread(private.vector, 1.5 * 0.3 * times / 64)
+    with pytest.raises(AssertionError):
+        assert_spread(private.vector * 0.97, 1.5 * 0.3 * times / 64)
+
+
+def test_each_group_gets_its_own_scale() -> None:
+    noise = GaussianNoise(RandomSource.from_seed(0), 2.0)
+    private = noise.privatise(zero_sum((0.5, 3.0), (0.2, 0.8)), 0, denominator=1.0)
+    first, second = private.vector.split(SIZES)
+    assert_spread(first, 2.0 * 0.5 / math.sqrt(0.2))
+    assert_spread(second, 2.0 * 3.0 / math.sqrt(0.8))
+
+
+def test_the_sum_itself_is_kept() -> None:
+    clipped = zero_sum((1.0,), (1.0,))
+    noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
+    plain = noise.privatise(clipped, 3, 10.0).vector
+    shifted = ClippedSum(clipped.vector + 2.0, clipped.layout, (1.0,), (1.0,))
+    moved = noise.privatise(shifted, 3, 10.0).vector
+    torch.testing.assert_close(moved - plain, torch.full_like(plain, 0.2), rtol=0, atol=1e-5)
+
+
+def test_steps_get_fresh_noise() -> None:
+    noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
+    first, second = (noise.privatise(zero_sum((1.0,), (1.0,)), t, 1.0).vector for t in (0, 1))
+    assert abs(float((first * second).mean())) * math.sqrt(len(first)) < 5
+
+
+def test_a_bare_tensor_is_refused() -> None:
+    with pytest.raises(NoProofError, match="ClippedSum"):
+        GaussianNoise(RandomSource.from_seed(0), 1.0).privatise(torch.zeros(3), 0, 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("multiplier", [0.0, -1.0, math.inf, math.nan])
+def test_impossible_noise_is_refused(multiplier: float) -> None:
+    with pytest.raises(ArgumentError, match="noise"):
+        GaussianNoise(RandomSource.from_seed(0), multiplier)

@@ -1,0 +1,99 @@
+"""The random source: a published cipher, the right law, and no number twice."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from scipy import stats
+
+from tacit.errors import ArgumentError
+from tacit.noise.source import RandomSource
+
+COUNT = 400_000
+
+
+def looks_standard_normal(sample: torch.Tensor) -> bool:
+    """Whether spread, centre, tails and shape all fit at one in a million."""
+    z = sample.double().numpy()
+    n = len(z)
+    spread = (float(np.mean(z**2)) - 1) / math.sqrt(2 / n)
+    centre = float(np.mean(z)) * math.sqrt(n)
+    fourth = (float(np.mean(z**4)) - 3) / math.sqrt(96 / n)
+    tail = stats.binomtest(int((np.abs(z) > 3).sum()), n, 2 * stats.norm.sf(3)).pvalue
+    shape = stats.kstest(z, "norm").pvalue
+    return max(abs(spread), abs(centre), abs(fourth)) < 5 and min(tail, shape) > 1e-6
+
+
+def test_noise_is_standard_normal() -> None:
+    assert looks_standard_normal(RandomSource.from_seed(1).normal("n", 0, COUNT))
+    assert looks_standard_normal(RandomSource.from_entropy().normal("n", 0, COUNT))
+
+
+@pytest.mark.parametrize("scale", [0.9, 0.98, 1.02])
+def test_the_test_rejects_a_wrong_scale(scale: float) -> None:
+    assert not looks_standard_normal(RandomSource.from_seed(1).normal("n", 0, COUNT) * scale)
+
+
+def test_far_tails_are_there() -> None:
+    z = RandomSource.from_seed(2).normal("tail", 0, 8_000_000)
+    beyond = int((z.abs() > 5).sum())
+    assert stats.binomtest(beyond, len(z), 2 * stats.norm.sf(5)).pvalue > 1e-6
+    assert float(z.abs().max()) < 6.8
+
+
+def test_neighbouring_values_are_uncorrelated() -> None:
+    z = RandomSource.from_seed(3).normal("n", 0, COUNT)
+    for lag in (1, 2, 1 << 15, 1 << 16):
+        correlation = float((z[:-lag] * z[lag:]).mean()) * math.sqrt(COUNT - lag)
+        assert abs(correlation) < 5
+
+
+def test_streams_of_other_purposes_steps_and_keys_are_independent() -> None:
+    source = RandomSource.from_seed(4)
+    base = source.normal("noise", 0, 10_000)
+    for other in (
+        source.normal("noise", 1, 10_000),
+        source.normal("sampling", 0, 10_000),
+        RandomSource.from_seed(5).normal("noise", 0, 10_000),
+        source.renewed(1).normal("noise", 0, 10_000),
+    ):
+        assert abs(float((base * other).mean())) * 100 < 5
+        assert not torch.equal(base, other)
+
+
+def test_the_same_address_gives_the_same_numbers() -> None:
+    first, second = RandomSource.from_seed(6), RandomSource.from_seed(6)
+    assert torch.equal(first.normal("n", 9, 70_000), second.normal("n", 9, 70_000))
+    assert torch.equal(first.normal("n", 9, 10), first.normal("n", 9, 70_000)[:10])
+    assert first.torch_seed("n", 2) == second.torch_seed("n", 2)
+
+
+def test_the_cipher_passes_the_vector_of_rfc_8439() -> None:
+    """Section 2.3.2: key 00…1f, nonce 000000090000004a00000000, block 1."""
+    key = bytes(range(32))
+    nonce = (1).to_bytes(4, "little") + bytes.fromhex("000000090000004a00000000")
+    block = Cipher(ChaCha20(key, nonce), mode=None).encryptor().update(bytes(64))
+    assert block[:16].hex() == "10f1e7e4d13b5915500fdd1fa32071c4"
+
+
+def test_words_are_uniform() -> None:
+    words = RandomSource.from_seed(7).words("w", 0, 100_000)
+    counts = np.bincount(words >> 28, minlength=16)
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_entropy_is_never_repeated_and_seeds_are_marked() -> None:
+    assert RandomSource.from_entropy().key != RandomSource.from_entropy().key
+    assert RandomSource.from_seed(1).repeatable and not RandomSource.from_entropy().repeatable
+    fresh = RandomSource.from_entropy()
+    assert fresh.renewed(1).key != fresh.renewed(1).key
+
+
+def test_bad_keys_and_seeds_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="32"):
+        RandomSource(b"short", "test")
+    with pytest.raises(ArgumentError, match="seed"):
+        RandomSource.from_seed(-1)
