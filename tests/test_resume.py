@@ -1,0 +1,247 @@
+"""Runs that are killed, cut short or moved go on, and never under-count."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import RECORDS, small_model, small_recipe
+
+from tacit.assemble import Facts, assemble
+from tacit.data.batches import TensorRecords
+from tacit.errors import RunError
+from tacit.loop import Result, cross_entropy, fit
+from tacit.privacy import ledger
+from tacit.rundir import RunDir
+from tacit.steps import Steps
+
+CHILD = """
+import sys, torch
+sys.path.insert(0, sys.argv[2])
+from conftest import small_model, small_recipe
+import tacit.journal
+from tacit.data.batches import TensorRecords
+from tacit.loop import fit
+tacit.journal._CHECKPOINT_SECONDS = 0.05
+torch.set_num_threads(1)
+generator = torch.Generator().manual_seed(11)
+x = torch.randn(300, 6, generator=generator)
+records = TensorRecords(x, x[:, :3].argmax(1))
+recipe = small_recipe(epochs=40, momentum=0.9, average=0.9, optimizer=sys.argv[4])
+fit(small_model(), records, recipe=recipe, out=sys.argv[1], resume=sys.argv[3] == "resume")
+"""
+
+
+def run_child(out: Path, mode: str, optimizer: str) -> subprocess.Popen[bytes]:
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", CHILD, str(out), here, mode, optimizer]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_killed_at_any_instant_it_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
+    whole = run_child(tmp_path / "whole", "start", optimizer)
+    assert whole.wait() == 0
+    expected = RunDir.open(tmp_path / "whole").weights_hash()
+    out, kills = tmp_path / "killed", 0
+    chance = random.Random(optimizer)
+    for _ in range(12):
+        started = (out / "ledger.jsonl").exists() and (out / "private" / "key.json").exists()
+        child = run_child(out, "resume" if started else "start", optimizer)
+        charges = _charges(out)
+        while child.poll() is None and _charges(out) < charges + 1 + chance.randrange(60):
+            time.sleep(0.002)
+        child.send_signal(signal.SIGKILL)
+        kills += child.wait() == -signal.SIGKILL
+        if (out / "weights.safetensors").exists():
+            break
+    final = run_child(out, "resume", optimizer)
+    assert final.wait() == 0, final.stderr.read().decode() if final.stderr else ""
+    assert kills >= 2
+    run = RunDir.open(out)
+    assert run.weights_hash() == expected
+    charged = [e.body["step"] for e in ledger.read(run.ledger) if e.kind == "charge"]
+    assert sorted(charged) == list(range(400))
+    assert run.finished
+
+
+def _charges(out: Path) -> int:
+    path = out / "ledger.jsonl"
+    return path.read_bytes().count(b'"charge"') if path.exists() else 0
+
+
+def started(path: Path, records: TensorRecords, **settings: Any) -> Steps:
+    run = RunDir.create(path)
+    steps = assemble(small_model(), records, small_recipe(**settings), run, Facts())
+    _save(steps, run)
+    return steps
+
+
+def _save(steps: Steps, run: RunDir) -> None:
+    steps.state.history["ledger_head"] = steps.ledger.head
+    run.save_checkpoint(steps.state.snapshot())
+
+
+def resumed(path: Path, records: TensorRecords, **settings: Any) -> Steps:
+    recipe = small_recipe(**settings)
+    return assemble(small_model(), records, recipe, RunDir.open(path), Facts(), resume=True)
+
+
+def test_a_paid_and_lost_step_is_repeated_not_charged_twice(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    path = tmp_path / "run"
+    first = started(path, records)
+    for _ in range(3):
+        first.advance(cross_entropy)
+    again = resumed(path, records)
+    assert again.state.step == 0 and again.remaining == 20
+    while again.remaining:
+        again.advance(cross_entropy)
+    charges = [e for e in again.ledger.entries if e.kind == "charge"]
+    assert [c.body["step"] for c in charges] == list(range(20))
+
+
+def test_other_data_means_new_noise_and_the_lost_steps_are_charged_again(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    path = tmp_path / "run"
+    first = started(path, records)
+    for _ in range(3):
+        first.advance(cross_entropy)
+    changed = TensorRecords(records.features + 1e-3, records.labels)
+    again = resumed(path, changed)
+    assert again.ledger.entries[-1].body == {"step": 0, "generation": 1, "replay": False}
+    assert again.remaining == 17
+    while again.remaining:
+        again.advance(cross_entropy)
+    charges = [e.body for e in again.ledger.entries if e.kind == "charge"]
+    assert len(charges) == 20 and again.state.step == 17
+    keys = {(c["generation"], c["step"]) for c in charges}
+    assert len(keys) == 20
+
+
+def test_timed_algorithms_never_repeat_noise(tmp_path: Path, records: TensorRecords) -> None:
+    path = tmp_path / "run"
+    started(path, records, deterministic=False).advance(cross_entropy)
+    again = resumed(path, records, deterministic=False)
+    assert again.ledger.entries[-1].body["replay"] is False
+    assert again.remaining == 19
+
+
+def test_another_recipe_is_refused(tmp_path: Path, records: TensorRecords) -> None:
+    started(tmp_path / "run", records)
+    with pytest.raises(RunError, match="recipe"):
+        resumed(tmp_path / "run", records, clip=2.0)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    path = tmp_path / "run"
+    first = started(path, records)
+    for _ in range(2):
+        first.advance(cross_entropy)
+    _save(first, RunDir.open(path))
+    newest = max((path / "private").glob("step-*"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    assert resumed(path, records).state.step == 0
+    for checkpoint in (path / "private").glob("step-*"):
+        checkpoint.write_bytes(checkpoint.read_bytes()[:50])
+    with pytest.raises(RunError, match="every checkpoint is damaged"):
+        resumed(path, records)
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_found(tmp_path: Path, records: TensorRecords) -> None:
+    path = tmp_path / "run"
+    started(path, records)
+    (only,) = (path / "private").glob("step-*")
+    data = bytearray(only.read_bytes())
+    data[-1] ^= 1
+    only.write_bytes(bytes(data))
+    with pytest.raises(RunError, match="damaged"):
+        resumed(path, records)
+
+
+def test_charges_removed_from_the_end_are_found(tmp_path: Path, records: TensorRecords) -> None:
+    path = tmp_path / "run"
+    first = started(path, records)
+    for _ in range(3):
+        first.advance(cross_entropy)
+    _save(first, RunDir.open(path))
+    lines = (path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (path / "ledger.jsonl").write_bytes(b"".join(lines[:-2]))
+    with pytest.raises(RunError, match="charges were removed"):
+        resumed(path, records)
+
+
+def test_a_disk_that_fills_up_leaves_a_run_that_can_be_resumed(
+    tmp_path: Path, records: TensorRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "run"
+    recipe = small_recipe()
+    steps = started(path, records)
+    steps.advance(cross_entropy)
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match="--resume"):
+        steps.advance(cross_entropy)
+    with pytest.raises(RunError, match="--resume"):
+        _save(steps, RunDir.open(path))
+    monkeypatch.undo()
+    result = fit(small_model(), records, recipe=recipe, out=path, resume=True)
+    unbroken = fit(small_model(), records, recipe=recipe, out=tmp_path / "unbroken")
+    assert _hash(result) == _hash(unbroken)
+
+
+def test_a_finished_run_is_returned_as_it_is(tmp_path: Path, records: TensorRecords) -> None:
+    recipe = small_recipe()
+    done = fit(small_model(), records, recipe=recipe, out=tmp_path / "run")
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    again = fit(small_model(), records, recipe=recipe, out=tmp_path / "run", resume=True)
+    assert json.dumps(again.certificate) == json.dumps(done.certificate)
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+
+
+def test_an_existing_run_is_never_overwritten(tmp_path: Path, records: TensorRecords) -> None:
+    fit(small_model(), records, recipe=small_recipe(), out=tmp_path / "run")
+    with pytest.raises(RunError, match="already holds a run"):
+        fit(small_model(), records, recipe=small_recipe(), out=tmp_path / "run")
+
+
+def test_finishing_erases_the_key(tmp_path: Path, records: TensorRecords) -> None:
+    fit(small_model(), records, recipe=small_recipe(), out=tmp_path / "run")
+    kept = {path.name for path in (tmp_path / "run").iterdir()}
+    assert kept == {
+        *("recipe.toml", "ledger.jsonl", "metrics.json", "weights.safetensors"),
+        *("certificate.json", "certificate.txt", "report.html"),
+    }
+
+
+def test_the_private_part_is_readable_by_its_owner_only(steps: Steps, tmp_path: Path) -> None:
+    private = tmp_path / "run" / "private"
+    assert private.stat().st_mode & 0o077 == 0
+    assert (private / "key.json").stat().st_mode & 0o077 == 0
+    assert steps.remaining == 20
+
+
+def _hash(result: Result) -> str:
+    return str(result.certificate["weights_sha256"])
+
+
+def test_the_torch_generator_of_the_caller_is_untouched(
+    records: TensorRecords, steps: Steps
+) -> None:
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    steps.advance(cross_entropy)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert len(records) == RECORDS
