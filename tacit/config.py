@@ -246,6 +246,8 @@ def _set(values: dict[str, Any], key: str, text: str) -> None:
         if not isinstance(inner, dict):
             raise ArgumentError(f"--set {key}={text}: {section!r} is a value, not a section")
         values = inner
+    if key == "method.name" and values.get("name") != value:
+        values.clear()
     values[last] = value
 
 

@@ -6,6 +6,7 @@ batches shuffled, or an update made before it is paid for.
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_samples_vary_in_size_and_repeat_records_between_steps(
     variance = RECORDS * 0.1 * 0.9
     assert 0.4 < float(sizes.var()) / variance < 2.0
     rows = [{tuple(row.tolist()) for row in x} for x in drawn]
-    repeats = sum(len(a & b) for a, b in zip(rows, rows[1:], strict=False))
+    repeats = sum(len(a & b) for a, b in pairwise(rows))
     assert repeats > 100
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.clipping.layers.choice import Algorithm, Chooser, bucket
-from tacit.clipping.layers.contributions import Contribution, Dense, scaled, squared_rows, zeroed
-from tacit.clipping.layers.conv_direct import by_groups, by_windows, output_rows, windows
+from tacit.clipping.layers.contributions import Dense
 from tacit.clipping.layers.conv_geometry import Geometry, Problem, spread
+from tacit.clipping.layers.kernels import Kernels
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Slot, Slots
 
@@ -135,86 +134,3 @@ class _Convolution(Operation):
             if extra >= geometry.stride[dim]:
                 g = g.narrow(2 + dim, 0, g.shape[2 + dim] - extra)
         return Problem(g, x, kernel, geometry, at.rows.records)
-
-
-class Kernels(Contribution):
-    """Record r's gradient is the weight gradient of its own images."""
-
-    def __init__(self, problem: Problem, chooser: Chooser) -> None:
-        self._problem = problem
-        self._chooser = chooser
-        self._written_out: Tensor | None = None
-
-    def squared_norms(self) -> Tensor:
-        problem = self._problem
-        groups = problem.geometry.groups
-        outputs = problem.kernel[0]
-        item = problem.x.element_size()
-        unfolded = item * problem.records * groups * problem.window * problem.pixels
-        kept = item * problem.records * outputs * problem.window
-        gram = item * problem.records * groups * problem.pixels**2
-        products = problem.records * problem.pixels * problem.window * outputs
-        key = (
-            "convolution",
-            bucket(problem.records),
-            problem.x.shape[1:],
-            problem.g.shape[1:],
-            problem.kernel,
-            problem.geometry,
-            problem.images,
-            problem.x.dtype,
-        )
-        algorithms = [
-            Algorithm("windows", products, unfolded + kept, self._keep(by_windows)),
-            Algorithm("groups", products * 1.5, kept, self._keep(by_groups)),
-            Algorithm(
-                "gram",
-                problem.records * problem.pixels**2 * (problem.window * groups + outputs)
-                + products,
-                unfolded + 2 * gram,
-                self._gram,
-            ),
-        ]
-        return self._chooser.pick(key, algorithms).run()
-
-    def _keep(self, write_out: Callable[[Problem], Tensor]) -> Callable[[], Tensor]:
-        def run() -> Tensor:
-            self._written_out = write_out(self._problem)
-            return squared_rows(self._written_out)
-
-        return run
-
-    def _gram(self) -> Tensor:
-        self._written_out = None
-        inputs, outputs = windows(self._problem), output_rows(self._problem)
-        gram = torch.bmm(inputs.mT, inputs).mul_(torch.bmm(outputs.mT, outputs))
-        return gram.flatten(1).sum(1).view(self._problem.records, -1).sum(1).clamp_min_(0)
-
-    def add_weighted(self, factors: Tensor, total: Tensor) -> None:
-        if self._written_out is not None:
-            Dense(self._written_out).add_weighted(factors, total)
-            return
-        problem = self._problem
-        x, g = problem.x, problem.g
-        each = factors.repeat_interleave(problem.images) if problem.images > 1 else factors
-        if x.numel() < g.numel():
-            x = scaled(x, each)
-        else:
-            g = scaled(g, each)
-        total.add_(problem.geometry.backward(x, g, total, (False, True))[1])
-
-    def per_record(self) -> Tensor:
-        return by_groups(self._problem)
-
-    def silence(self, records: Tensor) -> None:
-        if self._written_out is not None:
-            self._written_out = zeroed(self._written_out, records)
-        problem = self._problem
-        each = records.repeat_interleave(problem.images)
-        self._problem = Problem(
-            zeroed(problem.x, each),
-            zeroed(problem.g, each),
-            problem.kernel,
-            problem.geometry,
-            problem.records,
-        )

@@ -1,10 +1,10 @@
-"""The shape of a convolution, and the plain gradients that torch computes for it."""
+"""The shape of a convolution, and one batch of it sorted by record."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,11 +52,11 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Problem:
-    """One convolution's images and output gradients, `images` of them to each record in turn."""
+    """The images and output gradients of one convolution, every record's images in a row."""
 
     x: Tensor
     g: Tensor
-    kernel: torch.Size
+    kernel: tuple[int, ...]
     geometry: Geometry
     records: int
 
@@ -75,10 +75,40 @@ class Problem:
         """Output pixels of one record."""
         return self.images * math.prod(self.g.shape[2:])
 
+    @property
+    def weights(self) -> int:
+        """Elements of the kernel, and so of one record's gradient."""
+        return math.prod(self.kernel)
+
+    @property
+    def per_image(self) -> Problem:
+        """The same with every image its own record."""
+        return replace(self, records=self.x.shape[0])
+
     def part(self, start: int, stop: int) -> Problem:
         """The same for a range of records."""
         images = slice(start * self.images, stop * self.images)
-        return Problem(self.x[images], self.g[images], self.kernel, self.geometry, stop - start)
+        return replace(self, x=self.x[images], g=self.g[images], records=stop - start)
+
+    def blocks(self, bytes_per_record: int, block: int) -> Iterator[tuple[slice, Problem]]:
+        """The records in blocks that take about `block` bytes each."""
+        step = max(1, block // max(1, bytes_per_record))
+        for start in range(0, self.records, step):
+            stop = min(start + step, self.records)
+            yield slice(start, stop), self.part(start, stop)
+
+    def summed(self, factors: Tensor, weight: Tensor) -> Tensor:
+        """The weight gradient of all images, each record scaled by its factor."""
+        x, g = self.x, self.g
+        each = factors.to(x.dtype)
+        if self.images > 1:
+            each = each.repeat_interleave(self.images)
+        each = each.view(-1, *[1] * (x.dim() - 1))
+        if x.numel() < g.numel():
+            x = x * each
+        else:
+            g = g * each
+        return self.geometry.backward(x, g, weight, (False, True))[1]
 
 
 def spread(value: int | Sequence[int], dims: int) -> tuple[int, ...]:

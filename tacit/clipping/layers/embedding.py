@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,8 @@ from tacit.clipping.layers.linear import OuterProducts
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Lookup, Slot, Slots
 from tacit.errors import ModelError
+
+_CACHE = 1 << 20
 
 
 def embedding(
@@ -98,25 +100,26 @@ class TableRows(Mergeable):
         self._size = size
 
     def squared_norms(self) -> Tensor:
-        records, positions = self.tokens.shape
-        ordered, order = self.tokens.sort(1)
-        starts = torch.ones_like(ordered, dtype=torch.bool)
-        starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-        segment = starts.flatten().cumsum(0) - 1
-        owner = torch.arange(records, device=order.device).unsqueeze(1)
-        sources = (order + owner * positions).flatten()
-        rows = self.gradients.reshape(records * positions, -1)
-        if bool(starts.all()):
+        records, positions, width = self.gradients.shape
+        leaders = same_token_leaders(self.tokens, self._size)
+        repeats = leaders != torch.arange(positions, device=leaders.device)
+        if not bool(repeats.any()):
             return squared_rows(self.gradients)
-        merged = rows.new_zeros(int(segment[-1]) + 1, rows.shape[1])
-        merged.index_add_(0, segment, rows[sources])
-        squares = squared_rows(merged)
-        owners = owner.expand(records, positions)[starts]
-        return squares.new_zeros(records).index_add_(0, owners, squares)
+        rows = self.gradients.reshape(-1, width)
+        squares = squared_rows(rows)
+        record, position = repeats.nonzero(as_tuple=True)
+        repeated = record * positions + position
+        first = record * positions + leaders[record, position]
+        first, group = torch.unique(first, return_inverse=True)
+        together = rows[first].index_add_(0, group, rows[repeated])
+        squares[repeated] = 0
+        squares[first] = squared_rows(together)
+        return squares.view(records, positions).sum(1)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
-        weighted = scaled(self.gradients, factors).flatten(0, 1)
-        total.index_add_(0, self.tokens.flatten(), weighted)
+        for part in row_blocks(self.gradients):
+            weighted = scaled(self.gradients[part], factors[part])
+            total.index_add_(0, self.tokens[part].flatten(), weighted.flatten(0, 1))
 
     def per_record(self) -> Tensor:
         records, positions, width = self.gradients.shape
@@ -134,6 +137,31 @@ class TableRows(Mergeable):
 
     def tied(self, other: Contribution) -> Contribution | None:
         return _TiedTable(self, other) if isinstance(other, OuterProducts) else None
+
+
+def same_token_leaders(tokens: Tensor, size: int) -> Tensor:
+    """For each position, one position of the same record that holds the same token.
+
+    A slot table of the vocabulary's size per record need not be cleared: only slots that were
+    just written are read.
+    """
+    records, positions = tokens.shape
+    step = max(1, _CACHE // (4 * size))
+    numbers = torch.arange(positions, dtype=torch.int32, device=tokens.device)
+    table = torch.empty(min(step, records), size, dtype=torch.int32, device=tokens.device)
+    found = []
+    for block in tokens.split(step):
+        slots = table[: len(block)]
+        slots.scatter_(1, block, numbers.expand(block.shape))
+        found.append(slots.gather(1, block))
+    return torch.cat(found)
+
+
+def row_blocks(gradients: Tensor) -> Iterator[slice]:
+    """Ranges of records whose gradients stay in cache."""
+    records = gradients.shape[0]
+    step = max(1, _CACHE // max(1, gradients.element_size() * gradients[0].numel()))
+    return (slice(start, start + step) for start in range(0, records, step))
 
 
 class _TiedTable(Contribution):

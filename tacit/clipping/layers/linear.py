@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.clipping.layers.choice import Algorithm, Chooser, bucket
+from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.contributions import (
     Contribution,
     Dense,
@@ -19,6 +20,9 @@ from tacit.clipping.layers.contributions import (
 )
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Slot, Slots
+
+_TRIAL_RECORDS = 32
+_CACHE = 2 << 20
 
 
 def linear(
@@ -80,41 +84,79 @@ class OuterProducts(Mergeable):
     def __init__(self, inputs: Tensor, outputs: Tensor, chooser: Chooser) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._chooser = chooser
-        self._written_out: Tensor | None = None
+        self._written_out: Dense | None = None
 
     def squared_norms(self) -> Tensor:
-        records, positions, width_in = self.inputs.shape
-        width_out = self.outputs.shape[2]
-        if positions == 1:
+        if self.inputs.shape[1] == 1:
             return squared_rows(self.inputs) * squared_rows(self.outputs)
-        item = self.inputs.element_size()
-        algorithm = self._chooser.pick(
-            ("linear", bucket(records), positions, width_in, width_out, self.inputs.dtype),
-            [
-                Algorithm(
-                    "gram",
-                    records * positions**2 * (width_in + width_out),
-                    2 * item * records * positions**2,
-                    self._by_gram,
-                ),
-                Algorithm(
-                    "written out",
-                    records * positions * width_in * width_out,
-                    item * records * width_in * width_out,
-                    self._by_writing_out,
-                ),
-            ],
+        shape = (*self.inputs.shape[1:], self.outputs.shape[2])
+        kind = (self.inputs.dtype, self.inputs.device, torch.get_num_threads())
+        return self._chooser.pick(("linear", *shape, *kind), self._algorithms(*shape)).run()
+
+    def _algorithms(self, positions: int, width: int, height: int) -> list[Algorithm]:
+        records, item = self.inputs.shape[0], self.inputs.element_size()
+        products = positions * width * height
+        written, grams = item * width * height, item * positions**2
+        few = OuterProducts(
+            self.inputs[:_TRIAL_RECORDS], self.outputs[:_TRIAL_RECORDS], self._chooser
         )
-        return algorithm.run()
+        ones, total = few.inputs.new_ones(len(few.inputs)), few.inputs.new_empty(height, width)
+
+        def write_out() -> Tensor:
+            self._written_out = Dense(self.per_record())
+            self.inputs = self.outputs = self.inputs.new_empty(0)
+            return self._written_out.squared_norms()
+
+        def try_write_out() -> None:
+            dense = Dense(few.per_record())
+            dense.squared_norms()
+            dense.add_weighted(ones, total)
+
+        def try_measure(way: Callable[[], Tensor]) -> None:
+            way()
+            few.add_weighted(ones, total)
+
+        return [
+            Algorithm(
+                "gram",
+                positions**2 * (width + height) + products,
+                2 * grams * min(records, _block(2 * grams)),
+                self._by_gram,
+                partial(try_measure, few._by_gram),
+            ),
+            Algorithm(
+                "written out",
+                products + 8 * width * height,
+                records * written,
+                write_out,
+                try_write_out,
+            ),
+            Algorithm(
+                "written out twice",
+                2 * products + 4 * width * height,
+                written * min(records, _block(written)),
+                self._by_writing_out,
+                partial(try_measure, few._by_writing_out),
+            ),
+        ]
 
     def _by_gram(self) -> Tensor:
-        inputs = torch.bmm(self.inputs, self.inputs.mT)
-        return inputs.mul_(torch.bmm(self.outputs, self.outputs.mT)).sum((1, 2)).clamp_min_(0)
+        step = _block(2 * self.inputs.element_size() * self.inputs.shape[1] ** 2)
+        found = []
+        for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
+            gram = torch.bmm(inputs, inputs.mT).mul_(torch.bmm(outputs, outputs.mT))
+            found.append(gram.flatten(1).sum(1))
+        return torch.cat(found).clamp_min_(0)
 
     def _by_writing_out(self) -> Tensor:
-        return squared_rows(self.per_record())
+        step = _block(self.inputs.element_size() * self.inputs.shape[2] * self.outputs.shape[2])
+        parts = zip(self.inputs.split(step), self.outputs.split(step), strict=True)
+        return torch.cat([squared_rows(torch.bmm(g.mT, x)) for x, g in parts])
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        if self._written_out is not None:
+            self._written_out.add_weighted(factors, total)
+            return
         inputs, outputs = self.inputs, self.outputs
         if inputs.shape[2] < outputs.shape[2]:
             inputs = scaled(inputs, factors)
@@ -126,6 +168,9 @@ class OuterProducts(Mergeable):
         return torch.bmm(self.outputs.mT, self.inputs)
 
     def silence(self, records: Tensor) -> None:
+        if self._written_out is not None:
+            self._written_out.silence(records)
+            return
         self.inputs = zeroed(self.inputs, records)
         self.outputs = zeroed(self.outputs, records)
 
@@ -133,3 +178,8 @@ class OuterProducts(Mergeable):
         alike = [self, *(other for other in others if isinstance(other, OuterProducts))]
         inputs = torch.cat([one.inputs for one in alike], 1)
         return OuterProducts(inputs, torch.cat([one.outputs for one in alike], 1), self._chooser)
+
+
+def _block(bytes_per_record: int) -> int:
+    """Records to take at once so that intermediate results stay in cache."""
+    return max(1, _CACHE // bytes_per_record)

@@ -1,0 +1,155 @@
+"""The command line as a person or a program uses it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.cli import main
+
+PLAN = "plan dpsgd --records 60000 --batch-size 256 --epochs 20 --delta 1e-5"
+QUICK = "--epochs 2 --batch-size 200 --seed 0"
+
+
+@dataclass
+class Shown:
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+Run = Callable[..., Shown]
+
+
+@pytest.fixture
+def tacit(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(line: str, code: int = 0) -> Shown:
+        with pytest.raises(SystemExit) as stopped:
+            main(line.split())
+        captured = capsys.readouterr()
+        assert stopped.value.code == code, captured.err + captured.out
+        return Shown(captured.out, captured.err)
+
+    return run
+
+
+def as_json(tacit: Run, line: str, code: int = 0) -> Any:
+    return json.loads(tacit(f"{line} --json", code).stdout)
+
+
+def test_plan_prints_the_promised_keys(tmp_path: Path, tacit: Run) -> None:
+    answer = as_json(tacit, f"{PLAN} --noise 1.0")
+    assert answer["noise"] == 1.0 and answer["steps"] == 4688 and answer["delta"] == 1e-5
+    assert answer["proven"]["add-or-remove-one"] == pytest.approx(1.566, abs=0.005)
+    assert answer["proven"]["replace-one"] == pytest.approx(2.587, abs=0.005)
+    assert answer["claimed"] == pytest.approx(1.567, abs=0.01)
+    solved = as_json(tacit, f"{PLAN} --epsilon 3")
+    assert 2.99 <= solved["proven"]["add-or-remove-one"] <= 3
+    assert solved["solved_for"] == "noise"
+
+
+def test_plan_shows_a_table_and_a_forecast(tmp_path: Path, tacit: Run) -> None:
+    line = "plan dpsgd --records 2000 --batch-size 100 --epochs 3 --noise 1 --model convnet"
+    shown = tacit(f"{line} --data digits").stdout
+    for word in ("ε proven, add-or-remove-one", "ε proven, replace-one", "memory", "epochs"):
+        assert word in shown
+    cost = as_json(tacit, f"{line} --shape 1,8,8")["forecast"]
+    assert cost["seconds"] > 0 and cost["peak_bytes"] > 2**20
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "code"),
+    [
+        (f"{PLAN} --epsilon 0", "epsilon is 0", 2),
+        (f"{PLAN} --noise 1 --epsilon 1", "all given", 2),
+        (f"{PLAN}", "are all missing", 2),
+        ("plan dpsgd --records 10 --batch-size 20 --epochs 1 --noise 1", "larger than the 10", 2),
+        (f"{PLAN} --noise 1 --model lenet", "did you mean 'lenet5'", 2),
+        ("train nothing-here", "neither a dataset", 2),
+        ("train digits --epsilon -1", "privacy.epsilon is -1.0", 2),
+        ("train digits --set training.lr=1", "known here", 2),
+        ("train digits --set oops", "key=value", 2),
+        ("train", "nothing to train", 2),
+        ("train --resume", "needs --out", 2),
+        ("train digits --resume --out x", "as it was started", 2),
+        ("train --resume --out nowhere", "not a run directory", 6),
+        ("train digits --model lenet5", "needs images", 4),
+        ("train digits --batch-size 5000", "larger than the 1438", 2),
+        ("train mnist --data-dir nowhere", "tacit data fetch mnist", 3),
+        ("account nowhere", "not a run directory", 6),
+        ("data check mnst", "mnist", 3),
+    ],
+)
+def test_mistakes_are_explained_and_spend_nothing(
+    tmp_path: Path, tacit: Run, line: str, words: str, code: int
+) -> None:
+    done = tacit(line, code)
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+    assert as_json(tacit, line, code)["exit_code"] == code
+
+
+def test_train_account_report(tmp_path: Path, tacit: Run) -> None:
+    shown = tacit(f"train digits {QUICK} --out run")
+    for name in ("weights.safetensors", "certificate.txt", "report.html"):
+        assert name in shown.stdout and (tmp_path / "run" / name).exists()
+    assert "epoch" in shown.stderr and "accuracy" in shown.stderr
+    assert "ε proven" in shown.stdout and "(ε = 3" in shown.stdout
+    issued = as_json(tacit, "account run")
+    assert issued["verified"] is True and issued["guarantee"]["epsilon"] <= 3
+    looser = as_json(tacit, "account run --accountant rdp --delta 1e-6")
+    assert looser["guarantee"]["epsilon"] > issued["guarantee"]["epsilon"]
+    (tmp_path / "run" / "report.html").unlink()
+    assert as_json(tacit, "report run")["report"] == "run/report.html"
+    assert (tmp_path / "run" / "report.html").exists()
+    ledger = tmp_path / "run" / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"step":3', b'"step":4', 1))
+    assert "reordered" in tacit("account run", 7).stderr
+
+
+def test_train_as_json_and_again_from_the_stored_recipe(tmp_path: Path, tacit: Run) -> None:
+    first = as_json(tacit, f"train digits {QUICK} --out one")
+    again = as_json(tacit, "train one/recipe.toml --out two")
+    assert first["certificate"]["weights_sha256"] == again["certificate"]["weights_sha256"]
+    assert first["metrics"]["final"]["accuracy"] == again["metrics"]["final"]["accuracy"]
+    resumed = as_json(tacit, "train --resume --out one")
+    assert resumed["certificate"] == first["certificate"]
+
+
+def test_own_data_and_plain_baseline(tmp_path: Path, tacit: Run) -> None:
+    rows = ["a,b,label"] + [f"{i % 7},{i % 5},{int(i % 7 > 3)}" for i in range(200)]
+    (tmp_path / "own.csv").write_text("\n".join(rows))
+    line = "train own.csv --epochs 2 --batch-size 50 --set data.options.test_fraction=0.2"
+    answer = as_json(tacit, f"{line} --out run")
+    assert answer["metrics"]["model"] == "mlp" and answer["metrics"]["records"] == 160
+    plain = as_json(tacit, "train digits --method plain --epochs 2 --seed 1 --out plain")
+    assert plain["certificate"]["guarantee"] is None
+
+
+def test_data_commands(tmp_path: Path, tacit: Run) -> None:
+    names = {entry["name"] for entry in as_json(tacit, "data list")}
+    assert names == {"digits", "mnist", "fashion-mnist", "cifar-10", "imdb"}
+    assert "digits" in tacit("data list").stdout
+    assert as_json(tacit, "data check digits")["ok"] is True
+
+
+def test_help_names_every_command(tmp_path: Path, tacit: Run) -> None:
+    shown = tacit("--help").stdout
+    for command in ("train", "plan", "account", "report", "data"):
+        assert command in shown
+
+
+def test_the_installed_command_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from tacit.cli import main; main()", "plan", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "dpsgd" in done.stdout

@@ -1,0 +1,78 @@
+"""Recipes: typed, frozen, and helpful about mistakes."""
+
+from pathlib import Path
+
+import pytest
+
+from tacit import config
+from tacit.config import Recipe
+from tacit.errors import ArgumentError
+
+
+@pytest.mark.parametrize("name", config.builtin_names())
+def test_every_built_in_recipe_is_valid_and_survives_toml(name: str, tmp_path: Path) -> None:
+    recipe = config.load(name)
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.as_toml(), "utf-8")
+    assert config.load(str(path)) == recipe
+    assert config.load(str(path)).digest() == recipe.digest()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon is 0"),
+        ({"privacy": {"epsilon": -2.0}}, "privacy.epsilon is -2.0"),
+        ({"privacy": {"delta": 1.0}}, "privacy.delta is 1.0"),
+        ({"privacy": {"delta": 0}}, "privacy.delta"),
+        ({"method": {"name": "dpsgd", "clip": 0}}, "method.clip is 0"),
+        ({"training": {"batch_size": 0}}, "training.batch_size"),
+        ({"training": {"epochs": "many"}}, "training.epochs"),
+        ({"training": {"learning_rte": 1}}, "did you mean 'learning_rate'"),
+        ({"privacy": {"epsilom": 1}}, "did you mean 'epsilon'"),
+        ({"method": {"name": "dpsgd", "clop": 1}}, "did you mean 'clip'"),
+        ({"trainin": {}}, "did you mean 'training'"),
+        ({"method": {"name": "dpsgdd"}}, "method"),
+        ({"training": {"views": 4}}, "augment"),
+        ({"run": {"engine": "warp"}}, "run.engine"),
+    ],
+)
+def test_mistakes_are_named_with_a_way_out(values: dict[str, object], words: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        Recipe.parse(values)
+    assert words in str(error.value)
+
+
+def test_overrides_reach_any_value() -> None:
+    changed = {"privacy.epsilon": "1.5", "data.name": "mnist", "training.augment": '["flip"]'}
+    recipe = config.load("digits", changed)
+    assert recipe.privacy.epsilon == 1.5 and recipe.data.name == "mnist"
+    assert [kind.value for kind in recipe.training.augment] == ["flip"]
+    assert config.load("digits", {"method.name": "plain"}).method.name == "plain"
+    with pytest.raises(ArgumentError, match="not a section"):
+        config.load("digits", {"title.x": "1"})
+
+
+def test_settings_by_name_alone() -> None:
+    recipe = Recipe().with_settings(epsilon=1.0, clip=0.1, epochs=2, seed=4, model="mlp")
+    assert recipe.privacy.epsilon == 1.0 and recipe.method.clip == 0.1
+    assert recipe.run.seed == 4 and recipe.model.name == "mlp"
+    assert Recipe().with_settings(method="plain").method.name == "plain"
+    with pytest.raises(ArgumentError, match="did you mean 'epsilon'"):
+        Recipe().with_settings(epsillon=1.0)
+
+
+def test_files_that_are_not_recipes(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="Did you mean 'digits'"):
+        config.load("digit")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("a = = b")
+    with pytest.raises(ArgumentError, match="not valid TOML"):
+        config.load(str(bad))
+
+
+def test_recipes_are_frozen_and_digests_follow_values() -> None:
+    recipe = Recipe()
+    with pytest.raises(ValueError, match="frozen"):
+        recipe.title = "x"
+    assert recipe.digest() != recipe.with_settings(epsilon=1.0).digest()
