@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from tacit.clipping.engines import EngineName
 from tacit.data.batches import Augmentation
 from tacit.errors import ArgumentError
+from tacit.models import InitialWeights
 from tacit.optim import Schedule
 from tacit.privacy.relations import Relation
 
@@ -50,6 +51,8 @@ class ModelRecipe(_Section):
     """Which network; "auto" chooses by the kind of data."""
 
     name: str = "auto"
+    initial: InitialWeights = "torch"
+    """How the first weights are drawn."""
     mend: bool = False
     """Replace layers that cannot be private by ones that can."""
 

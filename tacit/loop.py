@@ -63,7 +63,7 @@ def fit(
     test: object | None = None,
     recipe: Recipe | None = None,
     loss: LossFunction = cross_entropy,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
@@ -84,7 +84,7 @@ def fit(
     >>> run.epsilon <= 2
     True
     """
-    recipe = (recipe or own_recipe(model)).with_settings(**settings)
+    recipe, own = chosen(model, recipe, optimizer, settings)
     records = as_records(train)
     public = None if test is None else as_records(test)
     _check_labels(records, model, loss)
@@ -92,7 +92,7 @@ def fit(
     if resume and run.finished:
         return _loaded(run)
     facts = facts or _own_facts(public)
-    steps = assemble(model, records, recipe, run, facts, optimizer=optimizer, resume=resume)
+    steps = assemble(model, records, recipe, run, facts, optimizer=own, resume=resume)
     watching = watcher or Silent()
     journal = Journal(steps, recipe, len(records), public, loss, watching)
     with watching:
@@ -131,6 +131,18 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
 
 def _loaded(run: RunDir) -> Result:
     return Result(run.path, run.read_json(run.certificate), run.read_json(run.metrics))
+
+
+def chosen(
+    model: nn.Module,
+    recipe: Recipe | None,
+    optimizer: torch.optim.Optimizer | str | None,
+    settings: dict[str, Any],
+) -> tuple[Recipe, torch.optim.Optimizer | None]:
+    """The recipe with its settings; an optimizer may be given as an object or by name."""
+    if isinstance(optimizer, str):
+        settings, optimizer = {**settings, "optimizer": optimizer}, None
+    return (recipe or own_recipe(model)).with_settings(**settings), optimizer
 
 
 def own_recipe(model: nn.Module) -> Recipe:

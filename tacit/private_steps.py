@@ -14,7 +14,7 @@ from tacit.clipping.contract import Batch, LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import as_records
 from tacit.journal import Journal
-from tacit.loop import Result, cross_entropy, directory, finish, own_recipe
+from tacit.loop import Result, chosen, cross_entropy, directory, finish
 from tacit.privacy import accountants
 from tacit.progress import Silent
 
@@ -41,17 +41,17 @@ class PrivateSteps:
         model: nn.Module,
         train: object,
         *,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: torch.optim.Optimizer | str | None = None,
         out: str | Path | None = None,
         resume: bool = False,
         recipe: Recipe | None = None,
         **settings: Any,
     ) -> None:
-        self._recipe = (recipe or own_recipe(model)).with_settings(**settings)
+        self._recipe, own = chosen(model, recipe, optimizer, settings)
         records = as_records(train)
         self._run = directory(out, resume)
         self._steps = assemble(
-            model, records, self._recipe, self._run, Facts(), optimizer=optimizer, resume=resume
+            model, records, self._recipe, self._run, Facts(), optimizer=own, resume=resume
         )
         self._journal = Journal(
             self._steps, self._recipe, len(records), None, cross_entropy, Silent()

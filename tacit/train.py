@@ -64,7 +64,12 @@ def train(
     prepared = _prepared(recipe, data)
     seed = secrets.randbits(63) if recipe.run.seed is None else recipe.run.seed
     model = models.build(
-        recipe.model.name, data.input_shape, data.classes, tokens=data.token_ids, seed=seed
+        recipe.model.name,
+        data.input_shape,
+        data.classes,
+        tokens=data.token_ids,
+        seed=seed,
+        initial=recipe.model.initial,
     )
     if recipe.model.mend:
         model = models.mended(model)
@@ -94,7 +99,9 @@ def _options(recipe: Recipe) -> DataOptions:
 def _resolved(recipe: Recipe, data: Data) -> Recipe:
     if recipe.model.name != "auto":
         return recipe
-    return recipe.with_settings(model=_MODEL_FOR[data.kind], mend=recipe.model.mend)
+    return recipe.with_settings(
+        model=_MODEL_FOR[data.kind], mend=recipe.model.mend, initial=recipe.model.initial
+    )
 
 
 @dataclass(frozen=True)

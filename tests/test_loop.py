@@ -73,6 +73,13 @@ def test_ones_own_optimizer_and_changed_batches(tmp_path: Path, records: TensorR
     assert optimizer.param_groups[0]["lr"] == 0.01
 
 
+def test_an_optimizer_may_be_named(tmp_path: Path, records: TensorRecords) -> None:
+    result = tacit.fit(
+        small_model(), records, recipe=small_recipe(), optimizer="adam", out=tmp_path / "run"
+    )
+    assert 'optimizer = "adam"' in (result.path / "recipe.toml").read_text("utf-8")
+
+
 def test_batches_must_be_used_and_kept_whole(tmp_path: Path, records: TensorRecords) -> None:
     steps = tacit.PrivateSteps(small_model(), records, recipe=small_recipe(), out=tmp_path / "run")
     with pytest.raises(ArgumentError, match="without a batch"):

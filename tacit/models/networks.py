@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from difflib import get_close_matches
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from tacit.errors import ArgumentError, ModelError
 
 Shape = tuple[int, ...]
+InitialWeights = Literal["torch", "kaiming", "xavier"]
 
 
 class TemperedSigmoid(nn.Module):
@@ -149,8 +151,18 @@ def check_name(name: str) -> None:
         raise ArgumentError(f"model is {name!r}; {hint}known models: {', '.join(MODELS)}")
 
 
-def build(name: str, shape: Shape, classes: int, *, tokens: int = 0, seed: int = 0) -> nn.Module:
+def build(
+    name: str,
+    shape: Shape,
+    classes: int,
+    *,
+    tokens: int = 0,
+    seed: int = 0,
+    initial: InitialWeights = "torch",
+) -> nn.Module:
     """A named network with fresh weights drawn from `seed`; torch's global state is untouched.
+
+    `initial` is torch's own rule, He et al.'s for ReLU ("kaiming") or Glorot's ("xavier").
 
     >>> sum(p.numel() for p in build("lenet5", (1, 28, 28), 10).parameters())
     61706
@@ -158,7 +170,22 @@ def build(name: str, shape: Shape, classes: int, *, tokens: int = 0, seed: int =
     check_name(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return MODELS[name](shape, classes, tokens)
+        model = MODELS[name](shape, classes, tokens)
+        if initial != "torch":
+            for module in model.modules():
+                _initialise(module, initial)
+        return model
+
+
+def _initialise(module: nn.Module, initial: InitialWeights) -> None:
+    if not isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return
+    if initial == "kaiming":
+        nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    else:
+        nn.init.xavier_uniform_(module.weight)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
 
 
 def _image(shape: Shape, model: str, smallest: int) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.errors import ArgumentError, ModelError
-from tacit.models import MODELS, TemperedSigmoid, build
+from tacit.models import MODELS, InitialWeights, TemperedSigmoid, build
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,13 @@ def test_seeds_decide_the_weights_and_nothing_else() -> None:
     assert torch.equal(one[1].weight, two[1].weight)
     assert not torch.equal(one[1].weight, other[1].weight)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("initial", "variance"), [("kaiming", 2 / 784), ("xavier", 2 / 1296)])
+def test_initial_weights_have_the_named_spread(initial: InitialWeights, variance: float) -> None:
+    first = build("mlp", (1, 28, 28), 10, initial=initial)[1]
+    assert float(first.weight.var()) == pytest.approx(variance, rel=0.02)
+    assert float(first.bias.abs().max()) == 0.0
 
 
 def test_unknown_names_and_shapes_are_refused_with_a_way_out() -> None:
