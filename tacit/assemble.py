@@ -60,9 +60,9 @@ def schedule_for(recipe: Recipe, records: int) -> SampledSchedule:
     training, privacy = recipe.training, recipe.privacy
     steps = step_count(recipe, records)
     if privacy.noise is not None:
-        return SampledSchedule(records, training.batch_size, steps, privacy.noise)
-    if privacy.epsilon is None:
-        raise ArgumentError("privacy.epsilon and privacy.noise are both missing; give one of them")
+        given = SampledSchedule(records, training.batch_size, steps, privacy.noise)
+        _check_budget(given, recipe)
+        return given
     return solve(
         Question(
             delta=privacy.delta,
@@ -73,6 +73,18 @@ def schedule_for(recipe: Recipe, records: int) -> SampledSchedule:
             relation=privacy.relation,
         )
     )
+
+
+def _check_budget(schedule: SampledSchedule, recipe: Recipe) -> None:
+    privacy = recipe.privacy
+    if privacy.epsilon is None:
+        return
+    proven = schedule.proven(privacy.delta, privacy.relation)
+    if proven > privacy.epsilon:
+        raise ArgumentError(
+            f"noise is {privacy.noise:g}, which costs ε = {proven:.4f}, more than epsilon ="
+            f" {privacy.epsilon:g}; leave out one of the two, or use more noise"
+        )
 
 
 def assemble(

@@ -72,14 +72,22 @@ class PlainRecipe(_Section):
 
 
 class PrivacyRecipe(_Section):
-    """The promise: give epsilon, and the noise is solved for; or give the noise."""
+    """The promise: give epsilon, and the noise is solved for; or give the noise. Given both, the
+    noise is used and must keep within epsilon. Given neither, epsilon is 3."""
 
-    epsilon: Positive | None = 3.0
+    epsilon: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     noise: Positive | None = None
     relation: Relation = Relation.ADD_OR_REMOVE_ONE
     tuned_on: str = ""
     """In words, for the certificate: what the recipe's settings were tuned on."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _three_by_default(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("epsilon") is values.get("noise") is None:
+            return {**values, "epsilon": 3.0}
+        return values
 
 
 class TrainingRecipe(_Section):
@@ -129,7 +137,7 @@ class Recipe(_Section):
     data: DataRecipe = DataRecipe()
     model: ModelRecipe = ModelRecipe()
     method: Annotated[DpSgdRecipe | PlainRecipe, Field(discriminator="name")] = DpSgdRecipe()
-    privacy: PrivacyRecipe = PrivacyRecipe()
+    privacy: PrivacyRecipe = PrivacyRecipe(epsilon=3.0)
     training: TrainingRecipe = TrainingRecipe()
     run: RunRecipe = RunRecipe()
 
@@ -148,6 +156,8 @@ class Recipe(_Section):
         0.1
         """
         values = self.model_dump(mode="json")
+        if settings.get("noise") is not None and "epsilon" not in settings:
+            values["privacy"]["epsilon"] = None
         for key, value in settings.items():
             if key in _SECTION_OF:
                 values[_SECTION_OF[key]][key] = value
@@ -196,6 +206,8 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> Recipe:
 
 def from_values(values: dict[str, Any], overrides: Mapping[str, str] | None = None) -> Recipe:
     """A recipe from nested values with `key.path=value` overrides."""
+    if overrides and "privacy.noise" in overrides and "privacy.epsilon" not in overrides:
+        values.get("privacy", {}).pop("epsilon", None)
     for key, text in (overrides or {}).items():
         _set(values, key, text)
     return Recipe.parse(values)

@@ -196,6 +196,6 @@ def _check_labels(records: object, model: nn.Module, loss: LossFunction) -> None
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= outputs:
         raise DataError(
-            f"labels run from {low} to {high}, but the model has {outputs} outputs; labels must"
-            f" lie in 0…{outputs - 1}"
+            f"some labels lie outside 0…{outputs - 1}, though the model has {outputs} outputs;"
+            " mend the labels or give the model more outputs"
         )

@@ -77,6 +77,7 @@ class PrivateOptimizer:
         if self._pace is not None:
             for group in self.inner.param_groups:
                 group["lr"] = self._pace.at(step)
+        self.inner.zero_grad(set_to_none=True)
         parameters = dict(self._model.named_parameters())
         for name, value in gradient.layout.views(gradient.vector).items():
             parameters[name].grad = value

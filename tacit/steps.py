@@ -12,7 +12,7 @@ import torch
 from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, LossFunction
-from tacit.errors import ArgumentError, BudgetError
+from tacit.errors import ArgumentError, BudgetError, RunError
 from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
@@ -50,6 +50,7 @@ class Steps:
             if charge["generation"] == generation and charge["step"] >= state.step
         }
         self._pending: tuple[Batch, ...] | None = None
+        self._interrupted = False
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -87,7 +88,12 @@ class Steps:
         self._take(loss, pending if batch is None else _cut(batch, pending))
 
     def _take(self, loss: LossFunction, batches: tuple[Batch, ...] | None) -> None:
+        if self._interrupted:
+            raise RunError(
+                "the last step was interrupted half way; continue from the last save with resume"
+            )
         step = self.state.step
+        self._interrupted = True
         self._pay(step)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._source.torch_seed("dropout", step))
@@ -97,6 +103,7 @@ class Steps:
         if self.state.average is not None:
             self.state.average.update(self.state.model, step)
         self.state.step = step + 1
+        self._interrupted = False
 
     def _pay(self, step: int) -> None:
         if step in self._paid:
@@ -123,7 +130,7 @@ def _cut(batch: Batch, pieces: tuple[Batch, ...]) -> tuple[Batch, ...]:
     sizes = [len(piece[0]) for piece in pieces]
     if batch and len(batch[0]) != sum(sizes):
         raise ArgumentError(
-            f"the batch given to step has {len(batch[0])} rows, {sum(sizes)} were drawn; records"
-            " must not be added or left out"
+            "the batch given to step has another number of rows than the one drawn; records must"
+            " not be added or left out"
         )
     return tuple(zip(*(part.split(sizes) for part in batch), strict=True)) if sizes else ()

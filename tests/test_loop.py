@@ -171,7 +171,7 @@ def test_the_certificate_says_what_a_reviewer_asks(tmp_path: Path, records: Tens
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ((torch.randn(50, FEATURES), torch.full((50,), CLASSES)), "labels run from 3 to 3"),
+        ((torch.randn(50, FEATURES), torch.full((50,), CLASSES)), "outside 0…2"),
         ((torch.randn(50, FEATURES), torch.randn(50)), "whole"),
         ((torch.full((50, FEATURES), torch.inf), torch.zeros(50).long()), "NaN or infinite"),
         ((torch.zeros(0, FEATURES), torch.zeros(0).long()), "empty"),

@@ -110,7 +110,7 @@ def check_losses(losses: Tensor, rows: int) -> Tensor:
     """Refuse a loss that was already averaged: clipping must see every record by itself."""
     if losses.shape != (rows,):
         raise ModelError(
-            f"the loss function returned shape {tuple(losses.shape)} for {rows} rows; it must"
-            " return one loss per row (reduction='none')"
+            f"the loss function returned a tensor of {losses.dim()} dimensions that has not one"
+            " value per row; it must return one loss per row (reduction='none')"
         )
     return losses

@@ -56,7 +56,7 @@ class DpSgd:
             method="dpsgd",
             relation=relation,
             steps=schedule.steps,
-            released=("the weights after every step", "the number of steps"),
+            released=("the weights after every step", "the number of steps", "the time it took"),
             sampling=(
                 f"Poisson: every record independently with probability {sampler.probability:.8g}"
                 " at every step"

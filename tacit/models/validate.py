@@ -94,9 +94,11 @@ def _of(name: str, module: nn.Module) -> Iterator[Finding]:
     for key, parameter in module.named_parameters(recurse=False):
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             yield Finding(where, f"{key} has no shape yet", "run the model once on public data")
-        elif parameter.requires_grad and not parameter.is_floating_point():
+        elif parameter.requires_grad and parameter.dtype != torch.float32:
             yield Finding(
-                where, f"{key} is {parameter.dtype}", "only real parameters can be trained"
+                where,
+                f"{key} is {parameter.dtype}, and noise and bounds are made for 32-bit floats",
+                "convert the model with model.float()",
             )
 
 

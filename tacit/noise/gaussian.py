@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tacit.clipping.contract import ClippedSum, Layout
 from tacit.errors import ArgumentError, NoProofError
-from tacit.noise.source import RandomSource
+from tacit.noise.source import NONCE_BYTES, RandomSource
 from tacit.privacy.relations import Relation
 
 
@@ -52,7 +54,7 @@ class GaussianNoise:
                 f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
                 " sensitivity"
             )
-        noise = self._source.normal("gradient noise", step, clipped.vector.numel())
+        noise = self._source.normal(*_address(clipped, step), clipped.vector.numel())
         scales = [
             self._multiplier * moved / math.sqrt(share)
             for moved, share in zip(
@@ -64,6 +66,17 @@ class GaussianNoise:
             part.mul_(scales[group])
         vector = clipped.vector.add(noise.to(clipped.vector)).div_(denominator)
         return PrivateGradient(vector, layout)
+
+
+def _address(clipped: ClippedSum, step: int) -> tuple[str, int]:
+    """Where in the random source this sum's noise lies: by step and by the sum itself.
+
+    Whatever goes wrong around a step, two different sums can then never share their noise, and
+    the same sum always gets the same. The key makes the address useless to anyone else.
+    """
+    content = clipped.vector.detach().cpu().contiguous().view(torch.uint8).numpy().data
+    digest = hashlib.blake2b(content, digest_size=NONCE_BYTES).digest()
+    return f"gradient noise {step}", int.from_bytes(digest, "little")
 
 
 def unprotected(vector: Tensor, layout: Layout) -> PrivateGradient:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from tacit.errors import ArgumentError
 
 KEY_BYTES = 32
+NONCE_BYTES = 12
 _ENTROPY = "operating-system entropy"
 _BLOCK = 1 << 16
 _ZEROS = bytes(4 * _BLOCK)
@@ -66,6 +67,11 @@ class RandomSource:
         return RandomSource(key, self.origin)
 
     @property
+    def fingerprint(self) -> str:
+        """Names the key without telling it, so that a wrong key is noticed."""
+        return hashlib.blake2b(b"fingerprint", key=self.key, digest_size=16).hexdigest()
+
+    @property
     def repeatable(self) -> bool:
         """Whether someone who knows a seed could repeat the noise."""
         return self.origin != _ENTROPY
@@ -105,5 +111,5 @@ class RandomSource:
 
     def _stream(self, purpose: str, index: int) -> CipherContext:
         key = hashlib.blake2b(purpose.encode(), key=self.key, digest_size=KEY_BYTES).digest()
-        nonce = bytes(4) + index.to_bytes(12, "little")
+        nonce = bytes(4) + index.to_bytes(NONCE_BYTES, "little")
         return Cipher(ChaCha20(key, nonce), mode=None).encryptor()

@@ -116,7 +116,10 @@ def _pld(leaves: Leaves, delta: float, relation: Relation) -> float:
         return 0.0
     if all(isinstance(event, dpa.GaussianDpEvent) for event, _ in leaves):
         return _gaussian(leaves, delta, relation)
-    return max(loss.epsilon(delta) for loss in _losses(leaves, relation))
+    found = max(loss.epsilon(delta) for loss in _losses(leaves, relation))
+    if math.isinf(found) and relation in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
+        return _rdp(leaves, delta, relation)
+    return found
 
 
 def _rdp(leaves: Leaves, delta: float, relation: Relation) -> float:

@@ -63,12 +63,12 @@ def issue(
     planned = events.from_json(promise["planned"])
     charged = spent(list(entries))
     covering = _larger(planned, charged, at_delta, accountant)
-    proven = {
-        relation.value: round_up(accountants.epsilon(covering, at_delta, relation, accountant))
-        for relation in SHOWN_RELATIONS
-        if accountant is Accountant.PLD or relation is Relation.ADD_OR_REMOVE_ONE
-    }
     relation = Relation(promise["relation"])
+    proven = {
+        each.value: round_up(accountants.epsilon(covering, at_delta, each, accountant))
+        for each in dict.fromkeys((*SHOWN_RELATIONS, relation))
+        if accountant is Accountant.PLD or each is relation
+    }
     epsilon = proven.get(relation.value)
     private = epsilon is not None and math.isfinite(epsilon)
     release = next((e.body for e in reversed(entries) if e.kind == "release"), None)

@@ -103,9 +103,9 @@ def from_json(data: Json) -> DpEvent:
     match data:
         case {"gaussian": float() | int() as noise}:
             return gaussian(float(noise))
-        case {"poisson": float() | int() as rate, "of": dict() as inner}:
+        case {"poisson": float() | int() as rate, "of": dict() as inner} if 0 < rate <= 1:
             return poisson(float(rate), from_json(inner))
-        case {"repeat": int() as count, "of": dict() as inner}:
+        case {"repeat": int() as count, "of": dict() as inner} if count >= 0:
             return repeated(from_json(inner), count)
         case {"all": list() as parts}:
             return composed([from_json(part) for part in parts])

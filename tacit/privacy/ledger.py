@@ -49,7 +49,8 @@ class Ledger:
     def create(cls, path: Path, header: Json) -> Ledger:
         """Start a ledger; `header` says what is promised. Refuses to overwrite."""
         try:
-            file = open(path, "xb", buffering=0)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            file = open(path, "ab", buffering=0)
         except FileExistsError:
             raise RunError(f"{path} exists; choose another directory or resume the run") from None
         ledger = cls(path, [], file)
@@ -68,9 +69,8 @@ class Ledger:
         entries = list(_parse(path, whole))
         if not entries:
             raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
-        file = open(path, "r+b", buffering=0)
+        file = open(path, "ab", buffering=0)
         file.truncate(len(whole))
-        file.seek(0, os.SEEK_END)
         return cls(path, entries, file)
 
     @property
@@ -89,7 +89,7 @@ class Ledger:
         line = json.dumps(
             {"entry": number, "kind": kind, "after": self.head, **body}, separators=(",", ":")
         ).encode()
-        start = self._file.tell()
+        start = os.fstat(self._file.fileno()).st_size
         try:
             written = self._file.write(line + b"\n")
             if written != len(line) + 1:

@@ -164,7 +164,10 @@ def _noise(q: Question) -> SampledSchedule:
     while high / low > 1 + 2e-5:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if _fits(replace(q, noise=middle)) else (middle, high)
-    return _schedule(replace(q, noise=_up_to_digits(high, 6)))
+    noise = _up_to_digits(high, 6)
+    while not _fits(replace(q, noise=noise)):
+        noise = _up_to_digits(noise * (1 + 1e-5), 6)
+    return _schedule(replace(q, noise=noise))
 
 
 def _steps(q: Question) -> SampledSchedule:

@@ -23,13 +23,15 @@ ORDERS: tuple[float, ...] = (
 )
 _SPACING = 0.1
 _REACH = 12.0
+_SMALLEST_SIGMA = 0.1
 
 
 def poisson_gaussian(probability: float, sigma: float, orders: Sequence[float]) -> Array:
     """R(α; q, σ) under add-or-remove-one for each order.
 
     The trapezoid rule on the whole line converges faster than any power for this analytic
-    integrand; the direction integrated, mixture against centre, is the larger of the two.
+    integrand; the direction integrated, mixture against centre, is the larger of the two. Below
+    a noise of 0.1 sampling hardly helps, and the value without sampling is taken.
 
     >>> float(poisson_gaussian(1.0, 2.0, [8.0])[0])
     1.0
@@ -37,7 +39,7 @@ def poisson_gaussian(probability: float, sigma: float, orders: Sequence[float]) 
     alphas = np.asarray(orders, dtype=np.float64)
     if probability == 0:
         return np.zeros_like(alphas)
-    if probability == 1:
+    if probability == 1 or sigma < _SMALLEST_SIGMA:
         return alphas / (2 * sigma**2)
     divergences = np.empty_like(alphas)
     for i, alpha in enumerate(alphas):

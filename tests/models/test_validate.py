@@ -48,6 +48,8 @@ class OneNumber(nn.Module):
         (nn.Embedding(10, 3, max_norm=1.0), "max_norm"),
         (nn.EmbeddingBag(10, 3, sparse=True), "sparse"),
         (nn.LazyLinear(3), "no shape"),
+        (nn.Linear(3, 2).double(), "model.float"),
+        (nn.Linear(3, 2).bfloat16(), "model.float"),
     ],
 )
 def test_findings_name_the_way_out(model: nn.Module, words: str) -> None:

@@ -48,11 +48,20 @@ def test_each_group_gets_its_own_scale() -> None:
 
 def test_the_sum_itself_is_kept() -> None:
     clipped = zero_sum((1.0,), (1.0,))
-    noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
-    plain = noise.privatise(clipped, 3, 10.0).vector
     shifted = ClippedSum(clipped.vector + 2.0, clipped.layout, (1.0,), (1.0,))
+    noise = GaussianNoise(RandomSource.from_seed(0), 1e-6)
     moved = noise.privatise(shifted, 3, 10.0).vector
-    torch.testing.assert_close(moved - plain, torch.full_like(plain, 0.2), rtol=0, atol=1e-5)
+    torch.testing.assert_close(moved, torch.full_like(moved, 0.2), rtol=0, atol=1e-5)
+
+
+def test_different_sums_never_share_noise_and_equal_ones_always_do() -> None:
+    clipped = zero_sum((1.0,), (1.0,))
+    other = ClippedSum(clipped.vector.clone(), clipped.layout, (1.0,), (1.0,))
+    other.vector[7] += 1e-6
+    noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
+    first, again, second = (noise.privatise(c, 5, 1.0).vector for c in (clipped, clipped, other))
+    assert torch.equal(first, again)
+    assert abs(float((first * second).mean())) * math.sqrt(len(first)) < 5
 
 
 def test_steps_get_fresh_noise() -> None:

@@ -155,8 +155,17 @@ def test_nothing_costs_nothing_and_no_noise_costs_everything() -> None:
         assert math.isinf(accountants.epsilon(free, DELTA, accountant=accountant))
 
 
-def test_noise_too_small_for_any_promise_is_infinite_not_wrong() -> None:
-    assert math.isinf(accountants.epsilon(sampled(0.5, 0.02, 10), DELTA))
+@pytest.mark.parametrize("sigma", [0.02, 0.038, 0.045, 0.06])
+def test_tiny_noise_is_never_under_estimated(sigma: float) -> None:
+    """At rate 1/2 and one step, δ(ε) is at least half of what the plain Gaussian has at ε + ln 2."""
+    for relation in (ADD_REMOVE, REPLACE):
+        found = accountants.epsilon(sampled(0.5, sigma, 1), DELTA, relation)
+        if math.isfinite(found):
+            assert 0.5 * gaussian.delta_of(1 / sigma, found + math.log(2)) <= DELTA
+
+
+def test_many_steps_at_a_small_delta_stay_finite() -> None:
+    assert accountants.epsilon(sampled(0.001, 2.0, 1_000_000), 1e-9) < 20
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""Whole runs on the real datasets; needs TACIT_REALDATA, which CI sets where they are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tacit.config import from_values
+from tacit.train import train
+from tacit.verify import account
+
+DATA = os.environ.get("TACIT_REALDATA")
+pytestmark = [
+    pytest.mark.realdata,
+    pytest.mark.skipif(not DATA, reason="TACIT_REALDATA does not point to the datasets"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "at_least"),
+    [
+        ("mnist", "lenet5", 0.80),
+        ("mnist", "mlp", 0.75),
+        ("mnist", "tempered-cnn", 0.88),
+        ("fashion-mnist", "tempered-cnn", 0.65),
+        ("imdb", "text-mean", 0.50),
+    ],
+)
+def test_two_private_epochs_learn_something(
+    tmp_path: Path, name: str, model: str, at_least: float
+) -> None:
+    recipe = from_values(
+        {
+            "data": {"name": name},
+            "model": {"name": model},
+            "privacy": {"epsilon": 3.0},
+            "training": {"epochs": 2, "batch_size": 512, "learning_rate": 0.5, "momentum": 0.5},
+            "run": {"seed": 0},
+        }
+    )
+    result = train(recipe, data_dir=Path(str(DATA)), out=tmp_path / "run")
+    assert result.epsilon <= 3.0
+    assert result.accuracy is not None and result.accuracy >= at_least
+    assert account(tmp_path / "run")["guarantee"]["epsilon"] == result.epsilon
