@@ -17,7 +17,7 @@ from tacit.clipping import rules
 from tacit.clipping.contract import ClippingRule
 from tacit.clipping.engines import engine_for
 from tacit.config import DpSgdRecipe, Recipe
-from tacit.data.batches import Gatherer, Records
+from tacit.data.batches import Gatherer, Records, TensorRecords
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import ArgumentError, RunError
 from tacit.methods.base import Method
@@ -96,13 +96,21 @@ def assemble(
     *,
     optimizer: torch.optim.Optimizer | None = None,
     resume: bool = False,
+    repeatable: bool = True,
 ) -> Steps:
-    """Steps that are ready to go, on a new ledger or on the one that is there."""
+    """Steps that are ready to go, on a new ledger or on the one that is there.
+
+    `repeatable` says that the loss, and whatever else shapes a step outside the recipe, is the
+    library's own, so that a resumed run repeats its steps exactly.
+    """
     steps = step_count(recipe, len(records))
     validate.check(model, _example(records))
-    bits = _bits(records)
+    own_inputs = repeatable and optimizer is None and isinstance(records, TensorRecords)
+    bits = _bits(model, records) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
     source, generation, replay = _source(recipe, run, bits, resume)
+    if ledger is not None and replay:
+        _check_key(run, ledger, source)
     if optimizer is None:
         own = PrivateOptimizer(model, _optimizer(recipe, model), _pace(recipe, steps))
     else:
@@ -114,10 +122,27 @@ def assemble(
         run.save_key(source, generation)
         run.write_json(run.private / "bits.json", bits)
         header = _header(recipe, method, records, source, facts)
-        return Steps(method, state, Ledger.create(run.ledger, header), source, generation)
+        book = Ledger.create(run.ledger, header)
+        state.history["ledger_head"] = book.head
+        run.save_checkpoint(state.snapshot())
+        return Steps(method, state, book, source, generation)
     _restore(run, state, ledger)
-    ledger.append("resume", {"step": state.step, "generation": generation, "replay": replay})
+    ledger.append(
+        "resume",
+        {
+            "step": state.step,
+            "generation": generation,
+            "replay": replay,
+            "key": source.fingerprint,
+        },
+    )
     return Steps(method, state, ledger, source, generation)
+
+
+def _check_key(run: RunDir, ledger: Ledger, source: RandomSource) -> None:
+    named = [entry.body["key"] for entry in ledger.entries if "key" in entry.body]
+    if named[-1] != source.fingerprint:
+        raise RunError(f"{run.private}: the key is not the one the ledger was written with")
 
 
 def _opened_ledger(recipe: Recipe, run: RunDir) -> Ledger:
@@ -131,12 +156,12 @@ def _opened_ledger(recipe: Recipe, run: RunDir) -> Ledger:
 
 
 def _source(
-    recipe: Recipe, run: RunDir, bits: dict[str, Any], resume: bool
+    recipe: Recipe, run: RunDir, bits: dict[str, Any] | None, resume: bool
 ) -> tuple[RandomSource, int, bool]:
     """The random source, its generation, and whether paid steps can be repeated exactly.
 
-    If something that decides the bits of a step has changed, repeating a paid step would release
-    two different sums under one noise vector. Then a new key is drawn, and every further step is
+    Where something that decides the bits of a step has changed, or is not known (`bits` is None),
+    a repeated step would be another release. Then a new key is drawn, and every further step is
     charged, the lost ones again.
     """
     if not resume:
@@ -144,8 +169,7 @@ def _source(
         new = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
         return new, 0, True
     source, generation = run.load_key()
-    unchanged = run.read_json(run.private / "bits.json") == bits
-    if unchanged and recipe.run.deterministic:
+    if bits is not None and run.read_json(run.private / "bits.json") == bits:
         return source, generation, True
     source, generation = source.renewed(generation + 1), generation + 1
     run.save_key(source, generation)
@@ -153,10 +177,12 @@ def _source(
     return source, generation, False
 
 
-def _bits(records: Records) -> dict[str, Any]:
+def _bits(model: nn.Module, records: Records) -> dict[str, Any]:
     """Everything outside the recipe that decides the bits of a step."""
     return {
         "records": records.fingerprint(),
+        "model": str(model),
+        "tacit": version("tacit"),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
@@ -166,6 +192,11 @@ def _bits(records: Records) -> dict[str, Any]:
 def _restore(run: RunDir, state: TrainingState, ledger: Ledger) -> None:
     snapshot = run.load_checkpoint()
     if snapshot is None:
+        if any(entry.kind == "charge" for entry in ledger.entries):
+            raise RunError(
+                f"{run.private}: the checkpoints are gone, so the run cannot go on. What it spent"
+                " stays in its ledger"
+            )
         return
     state.restore(snapshot)
     if state.history.pop("ledger_head") not in {entry.hash for entry in ledger.entries}:
@@ -277,6 +308,7 @@ def _header(
         "not_covered": list(facts.not_covered),
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
         "randomness": f"ChaCha20 keyed by {source.origin}",
+        "key": source.fingerprint,
         "warnings": warnings,
         "versions": {"tacit": version("tacit"), "torch": torch.__version__}
         | {name: version(name) for name in ("dp-accounting", "numpy", "scipy")}

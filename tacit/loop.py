@@ -18,7 +18,7 @@ from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords, as_records
 from tacit.errors import ArgumentError, DataError
 from tacit.journal import Journal
-from tacit.privacy import certificate
+from tacit.privacy import certificate, ledger
 from tacit.progress import Silent, Watcher
 from tacit.report import write_report
 from tacit.rundir import RunDir
@@ -90,9 +90,18 @@ def fit(
     _check_labels(records, model, loss)
     run = directory(out, resume)
     if resume and run.finished:
-        return _loaded(run)
+        return certified(run)
     facts = facts or _own_facts(public)
-    steps = assemble(model, records, recipe, run, facts, optimizer=own, resume=resume)
+    steps = assemble(
+        model,
+        records,
+        recipe,
+        run,
+        facts,
+        optimizer=own,
+        resume=resume,
+        repeatable=loss is cross_entropy,
+    )
     watching = watcher or Silent()
     journal = Journal(steps, recipe, len(records), public, loss, watching)
     with watching:
@@ -113,24 +122,26 @@ def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> N
 
 
 def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
-    """Release: weights, their hash in the ledger, certificate, report; then erase the key."""
+    """Release the weights, with their hash in the ledger; erase the key; then certify."""
     weights = steps.state.released_weights()
     steps.state.model.load_state_dict(weights)
     digest = run.save_weights(weights)
-    if not any(entry.kind == "release" for entry in steps.ledger.entries):
+    releases = [e.body["weights_sha256"] for e in steps.ledger.entries if e.kind == "release"]
+    if releases[-1:] != [digest]:
         steps.ledger.append("release", {"weights_sha256": digest})
     steps.ledger.close()
-    issued = certificate.issue(steps.ledger.entries)
     run.write_json(run.metrics, metrics)
+    run.erase_private()
+    return certified(run)
+
+
+def certified(run: RunDir) -> Result:
+    """Certificate and report of a run whose key is gone, from its ledger as it is on disk."""
+    issued = certificate.issue(ledger.read(run.ledger))
     run.write_json(run.certificate, issued)
     run.write(run.path / "certificate.txt", certificate.as_text(issued).encode())
     write_report(run.path)
-    run.erase_private()
-    return Result(run.path, issued, metrics)
-
-
-def _loaded(run: RunDir) -> Result:
-    return Result(run.path, run.read_json(run.certificate), run.read_json(run.metrics))
+    return Result(run.path, issued, run.read_json(run.metrics))
 
 
 def chosen(
@@ -165,7 +176,7 @@ def directory(out: str | Path | None, resume: bool) -> RunDir:
     if resume:
         if out is None:
             raise ArgumentError("resume needs out: the directory of the run to continue")
-        return RunDir.open(Path(out))
+        return RunDir.continued(Path(out))
     return RunDir.create(Path(out) if out else new_run_path())
 
 

@@ -23,7 +23,8 @@ class PrivateSteps:
     """Yields Poisson-sampled batches; `step(loss)` makes one private update from the last one.
 
     Guarantee: every update is in the ledger on disk before it is applied, and the steps together
-    cost no more than the budget. The batches themselves are private: only the model's weights,
+    cost no more than the budget. A resumed loop draws new noise and pays again for steps it lost,
+    as its loss and batches are not the library's own. The batches themselves are private: only the model's weights,
     and what is computed from them, may leave the loop.
 
     >>> import tempfile, torch, tacit
@@ -51,7 +52,14 @@ class PrivateSteps:
         records = as_records(train)
         self._run = directory(out, resume)
         self._steps = assemble(
-            model, records, self._recipe, self._run, Facts(), optimizer=own, resume=resume
+            model,
+            records,
+            self._recipe,
+            self._run,
+            Facts(),
+            optimizer=own,
+            resume=resume,
+            repeatable=False,
         )
         self._journal = Journal(
             self._steps, self._recipe, len(records), None, cross_entropy, Silent()

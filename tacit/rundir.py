@@ -10,6 +10,7 @@ Every file is written beside its place and moved there, so a reader never sees h
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -53,6 +54,7 @@ class RunDir:
         with _writing(path):
             run.private.mkdir(parents=True, exist_ok=True)
             os.chmod(run.private, 0o700)
+        run._lock()
         return run
 
     @classmethod
@@ -62,6 +64,24 @@ class RunDir:
         if not run.ledger.is_file():
             raise RunError(f"{path} is not a run directory: it has no ledger.jsonl")
         return run
+
+    @classmethod
+    def continued(cls, path: Path) -> RunDir:
+        """An existing run directory that this process alone may write to."""
+        run = cls.open(path)
+        if run.private.is_dir():
+            run._lock()
+        return run
+
+    def _lock(self) -> None:
+        """Hold the directory until this object goes: two writers would spend one budget twice."""
+        self._held = open(self.private / "lock", "wb")
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(
+                f"{self.path} is in use by another process; wait for it, or choose another --out"
+            ) from None
 
     @property
     def finished(self) -> bool:
@@ -136,16 +156,18 @@ class RunDir:
     def erase_private(self) -> None:
         """Overwrite the key, then remove the private part."""
         key = self.private / "key.json"
-        if key.exists():
-            with _writing(key), open(key, "r+b", buffering=0) as file:
-                file.write(bytes(key.stat().st_size))
-                os.fsync(file.fileno())
-        shutil.rmtree(self.private, ignore_errors=True)
+        for secret in (key, key.with_name(key.name + ".part")):
+            if secret.exists():
+                with _writing(secret), open(secret, "r+b", buffering=0) as file:
+                    file.write(bytes(secret.stat().st_size))
+                    os.fsync(file.fileno())
+        with _writing(self.private):
+            shutil.rmtree(self.private)
 
-    def read_json(self, path: Path) -> dict[str, Any]:
+    def read_json(self, path: Path) -> Any:
         """Plain values of a file of this run."""
         try:
-            values: dict[str, Any] = json.loads(path.read_bytes())
+            values = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read ({error})") from error
         return values

@@ -17,8 +17,9 @@ def account(
     """The certificate recomputed from the ledger, after every check.
 
     Raises LedgerError where a line was removed, edited or reordered, where the weights are not
-    the ones the ledger ends with, or where the stored certificate promises more than the ledger
-    supports.
+    the ones the ledger ends with, or where the stored certificate is not the one that the ledger
+    supports. A chain without a secret cannot show that the whole ledger was rewritten: compare its
+    last hash with one that was kept elsewhere.
     """
     run = RunDir.open(path)
     entries = ledger.read(run.ledger)
@@ -31,20 +32,26 @@ def account(
         )
     if released and not run.weights.exists():
         raise LedgerError(f"{run.weights} is missing, though the ledger says it was released")
-    if run.certificate.exists():
-        _compare(run, entries, certificate.issue(entries))
+    if released:
+        _compare(run, certificate.issue(entries))
     return issued
 
 
-def _compare(run: RunDir, entries: list[ledger.Entry], fresh: dict[str, Any]) -> None:
+def _compare(run: RunDir, fresh: dict[str, Any]) -> None:
+    if run.private.exists():
+        raise LedgerError(
+            f"{run.private} lies beside released weights: with its key the noise can be subtracted."
+            " Finish the run with --resume, which erases it, before anything is published"
+        )
+    if not run.certificate.exists():
+        raise LedgerError(f"{run.certificate} is missing; write it again with --resume")
     stored = run.read_json(run.certificate)
-    if stored.get("ledger_head") != entries[-1].hash:
+    differing = [key for key in {*stored, *fresh} if stored.get(key) != fresh.get(key)]
+    if differing:
         raise LedgerError(
-            f"{run.certificate} was issued for another state of the ledger: entries were removed"
-            " or added since"
+            f"{run.certificate} does not say what the ledger supports ({', '.join(differing)}):"
+            " do not rely on it"
         )
-    if stored.get("proven") != fresh["proven"] or stored.get("guarantee") != fresh["guarantee"]:
-        raise LedgerError(
-            f"{run.certificate} does not say what the ledger supports: issue it again from the"
-            " ledger and do not rely on the stored one"
-        )
+    text = run.path / "certificate.txt"
+    if not text.exists() or text.read_text("utf-8") != certificate.as_text(fresh):
+        raise LedgerError(f"{text} does not say what the ledger supports: do not rely on it")

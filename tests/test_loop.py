@@ -221,8 +221,57 @@ def test_a_certificate_that_promises_more_is_found(tmp_path: Path, records: Tens
     stored = json.loads(path.read_bytes())
     stored["guarantee"]["epsilon"] = 0.1
     path.write_text(json.dumps(stored))
-    with pytest.raises(LedgerError, match="does not say what the ledger supports"):
+    with pytest.raises(LedgerError, match="guarantee"):
         account(tmp_path / "run")
+
+
+def test_every_word_of_the_certificate_counts(tmp_path: Path, records: TensorRecords) -> None:
+    run(tmp_path / "run", records)
+    stored, text = (tmp_path / "run" / f"certificate.{kind}" for kind in ("json", "txt"))
+    whole = stored.read_text("utf-8")
+    stored.write_text(json.dumps({**json.loads(whole), "warnings": []}), "utf-8")
+    with pytest.raises(LedgerError, match="warnings"):
+        account(tmp_path / "run")
+    stored.write_text(whole, "utf-8")
+    text.write_text(text.read_text("utf-8").replace("seed", "dice"), "utf-8")
+    with pytest.raises(LedgerError, match="certificate.txt"):
+        account(tmp_path / "run")
+    stored.unlink()
+    with pytest.raises(LedgerError, match="missing"):
+        account(tmp_path / "run")
+
+
+def test_a_key_beside_released_weights_is_refused(tmp_path: Path, records: TensorRecords) -> None:
+    run(tmp_path / "run", records)
+    (tmp_path / "run" / "private").mkdir()
+    with pytest.raises(LedgerError, match="noise can be subtracted"):
+        account(tmp_path / "run")
+
+
+def test_epsilon_and_noise_must_agree(tmp_path: Path, records: TensorRecords) -> None:
+    with pytest.raises(ArgumentError, match="more than epsilon"):
+        run(tmp_path / "run", records, epsilon=1.0, noise=0.5)
+    assert run(tmp_path / "ok", records, epsilon=9.0, noise=2.0).certificate["budget"] == 9.0
+    assert run(tmp_path / "noise", records, noise=2.0).certificate["budget"] is None
+
+
+@pytest.mark.parametrize("relation", list(tacit.Relation))
+def test_every_relation_is_certified(
+    tmp_path: Path, records: TensorRecords, relation: tacit.Relation
+) -> None:
+    issued = run(tmp_path / "run", records, relation=relation.value).certificate
+    assert issued["guarantee"]["relation"] == relation.value
+    assert issued["guarantee"]["epsilon"] == issued["proven"][relation.value]
+
+
+def test_stale_gradients_are_never_applied(tmp_path: Path, records: TensorRecords) -> None:
+    model = small_model()
+    model(records.features).sum().backward()
+    model[0].requires_grad_(False)
+    before = model[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    tacit.fit(model, records, recipe=small_recipe(), optimizer=optimizer, out=tmp_path / "run")
+    assert torch.equal(model[0].weight, before)
 
 
 def test_a_shortened_ledger_is_found(tmp_path: Path, records: TensorRecords) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from conftest import RECORDS, small_model, small_recipe
+from torch.utils.data import Dataset
 
 from tacit.assemble import Facts, assemble
-from tacit.data.batches import TensorRecords
+from tacit.data.batches import DatasetRecords, TensorRecords
 from tacit.errors import RunError
 from tacit.loop import Result, cross_entropy, fit
 from tacit.privacy import ledger
@@ -26,7 +27,7 @@ import sys, torch
 sys.path.insert(0, sys.argv[2])
 from conftest import small_model, small_recipe
 import tacit.journal
-from tacit.data.batches import TensorRecords
+from tacit.data.batches import DatasetRecords, TensorRecords
 from tacit.loop import fit
 tacit.journal._CHECKPOINT_SECONDS = 0.05
 torch.set_num_threads(1)
@@ -117,7 +118,12 @@ def test_other_data_means_new_noise_and_the_lost_steps_are_charged_again(
         first.advance(cross_entropy)
     changed = TensorRecords(records.features + 1e-3, records.labels)
     again = resumed(path, changed)
-    assert again.ledger.entries[-1].body == {"step": 0, "generation": 1, "replay": False}
+    assert again.ledger.entries[-1].body == {
+        "step": 0,
+        "generation": 1,
+        "replay": False,
+        "key": again._source.fingerprint,
+    }
     assert again.remaining == 17
     while again.remaining:
         again.advance(cross_entropy)
@@ -245,3 +251,69 @@ def test_the_torch_generator_of_the_caller_is_untouched(
     steps.advance(cross_entropy)
     assert torch.equal(before, torch.random.get_rng_state())
     assert len(records) == RECORDS
+
+
+def test_an_interrupted_step_cannot_be_taken_again_without_resuming(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(steps.state.optimizer), "apply", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            steps.advance(cross_entropy)
+    with pytest.raises(RunError, match="interrupted"):
+        steps.advance(cross_entropy)
+
+
+def test_two_processes_cannot_share_a_run(tmp_path: Path, records: TensorRecords) -> None:
+    first = RunDir.create(tmp_path / "run")
+    with pytest.raises(RunError, match="in use"):
+        RunDir.create(tmp_path / "run")
+    assemble(small_model(), records, small_recipe(), first, Facts())
+    with pytest.raises(RunError, match="in use"):
+        RunDir.continued(tmp_path / "run")
+
+
+def test_a_foreign_key_is_refused(tmp_path: Path, records: TensorRecords) -> None:
+    path = tmp_path / "run"
+    started(path, records).advance(cross_entropy)
+    key = path / "private" / "key.json"
+    values = json.loads(key.read_bytes())
+    key.write_text(json.dumps({**values, "key": "00" * 32}))
+    with pytest.raises(RunError, match="not the one the ledger"):
+        resumed(path, records)
+
+
+def test_what_the_library_does_not_know_is_never_replayed(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    for name, changes in (("loss", {"repeatable": False}), ("records", {})):
+        data = records if name == "loss" else DatasetRecords(ListOf(records))
+        run = RunDir.create(tmp_path / name)
+        first = assemble(small_model(), data, small_recipe(), run, Facts(), **changes)
+        first.advance(cross_entropy)
+        again = assemble(small_model(), data, small_recipe(), run, Facts(), resume=True, **changes)
+        assert again.ledger.entries[-1].body["replay"] is False
+        assert again.remaining == 19
+
+
+class ListOf(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, records: TensorRecords) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._records.features[index], self._records.labels[index]
+
+
+def test_lost_checkpoints_stop_a_run_that_has_spent(tmp_path: Path, records: TensorRecords) -> None:
+    path = tmp_path / "run"
+    started(path, records).advance(cross_entropy)
+    for checkpoint in (path / "private").glob("step-*"):
+        checkpoint.unlink()
+    with pytest.raises(RunError, match="checkpoints are gone"):
+        resumed(path, records)

@@ -72,7 +72,8 @@ class TensorRecords:
         return x, self.labels[indices]
 
     def fingerprint(self) -> str:
-        return _hash_of((self.features, self.labels))
+        constants = [t for t in (self._mean, self._std) if t is not None]
+        return _hash_of((self.features, self.labels, *constants))
 
 
 class DatasetRecords:
