@@ -11,10 +11,10 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.clipping import rules
-from tacit.clipping.contract import ClippingRule
+from tacit.clipping.contract import Batch, ClippingRule
 from tacit.clipping.engines import engine_for
 from tacit.config import DpSgdRecipe, Recipe
 from tacit.data.batches import Gatherer, Records, TensorRecords
@@ -104,7 +104,8 @@ def assemble(
     library's own, so that a resumed run repeats its steps exactly.
     """
     steps = step_count(recipe, len(records))
-    validate.check(model, _example(records))
+    like = _one_record(records)
+    validate.check(model, like[0])
     own_inputs = repeatable and optimizer is None and isinstance(records, TensorRecords)
     bits = _bits(model, records) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
@@ -125,7 +126,7 @@ def assemble(
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
         run.save_checkpoint(state.snapshot())
-        return Steps(method, state, book, source, generation)
+        return Steps(method, state, book, source, generation, like)
     _restore(run, state, ledger)
     ledger.append(
         "resume",
@@ -136,7 +137,7 @@ def assemble(
             "key": source.fingerprint,
         },
     )
-    return Steps(method, state, ledger, source, generation)
+    return Steps(method, state, ledger, source, generation, like)
 
 
 def _check_key(run: RunDir, ledger: Ledger, source: RandomSource) -> None:
@@ -266,12 +267,9 @@ def _rule(method: DpSgdRecipe) -> ClippingRule:
     return rules.Flat(method.clip)
 
 
-def _example(records: Records) -> Tensor:
-    """Made-up features in the shape and type of a record's; no record's values are used."""
-    like = records.batch(torch.zeros(1, dtype=torch.int64))[0]
-    if like.is_floating_point():
-        return torch.linspace(-1, 1, like.numel()).view_as(like).to(like)
-    return torch.zeros_like(like)
+def _one_record(records: Records) -> Batch:
+    """One record, for shapes and types only: the checks make up their own values."""
+    return records.batch(torch.zeros(1, dtype=torch.int64))
 
 
 def _header(

@@ -75,7 +75,7 @@ class RunDir:
 
     def _lock(self) -> None:
         """Hold the directory until this object goes: two writers would spend one budget twice."""
-        self._held = open(self.private / "lock", "wb")
+        self._held = open(self.private / "lock", "wb")  # noqa: SIM115 - held beyond this call
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

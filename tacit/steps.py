@@ -14,6 +14,7 @@ from dp_accounting import DpEvent
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
 from tacit.methods.base import Method
+from tacit.models import validate
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -36,6 +37,7 @@ class Steps:
         ledger: Ledger,
         source: RandomSource,
         generation: int,
+        like: Batch,
     ) -> None:
         self.method = method
         self.state = state
@@ -51,6 +53,8 @@ class Steps:
         }
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
+        self._like = like
+        self._checked: LossFunction | None = None
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -92,6 +96,9 @@ class Steps:
             raise RunError(
                 "the last step was interrupted half way; continue from the last save with resume"
             )
+        if loss is not self._checked:
+            validate.check_loss(self.state.model, loss, self._like)
+            self._checked = loss
         step = self.state.step
         self._interrupted = True
         self._pay(step)

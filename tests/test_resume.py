@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import RECORDS, small_model, small_recipe
+from small_runs import RECORDS, small_model, small_recipe
 from torch.utils.data import Dataset
 
 from tacit.assemble import Facts, assemble
@@ -25,7 +25,7 @@ from tacit.steps import Steps
 CHILD = """
 import sys, torch
 sys.path.insert(0, sys.argv[2])
-from conftest import small_model, small_recipe
+from small_runs import small_model, small_recipe
 import tacit.journal
 from tacit.data.batches import DatasetRecords, TensorRecords
 from tacit.loop import fit

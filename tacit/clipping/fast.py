@@ -16,14 +16,14 @@ from tacit.clipping.contract import (
     check_losses,
 )
 from tacit.clipping.layers import REWRITES, RULES
-from tacit.clipping.layers.axis import Axis, Rows
+from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
-from tacit.clipping.layers.interception import intercepted
+from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
 from tacit.clipping.layers.recording import Recording, RecordsMixedError, Stage
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.validation import refuse_mixing_layers
-from tacit.clipping.layers.world import World
+from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.errors import ModelError
 
 DEFAULT_MEMORY_CEILING = 512 << 20
@@ -69,24 +69,36 @@ class FastEngine:
         self._units: dict[str, Unit] = {}
         self._known: dict[Hashable, Axis] = {}
         self._declined: set[Hashable] = set()
+        self._steady = False
+        named = dict(model.named_parameters())
+        self._slots = Slots({name: named[name] for name in self.layout.names}, self.layout)
 
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
         refuse_mixing_layers(self._model)
-        slots = Slots(self._model, self.layout)
+        slots = self._current_slots()
         first = next(iter(slots.parameters.values()))
-        total = torch.zeros(self.layout.size, dtype=first.dtype, device=first.device)
+        total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device).zero_()
         totals = self.layout.views(total)
         for batch in batches:
-            rows = Rows(batch[0].shape[0], views)
+            rows = rows_of(batch, views)
             if rows.count:
                 recording = self._record(loss, batch, rows, slots)
                 with torch.no_grad():
                     recording.finish(self._rule, totals)
         return ClippedSum(total, self.layout, self._rule.bounds, self._rule.shares)
 
+    def _current_slots(self) -> Slots:
+        """The model's parameters, found anew when any was replaced by another."""
+        named = dict(self._model.named_parameters())
+        parameters = {name: named[name] for name in self.layout.names}
+        known = self._slots.parameters
+        if any(parameters[name] is not known[name] for name in parameters):
+            self._slots = Slots(parameters, self.layout)
+        return self._slots
+
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
         """Record a micro-batch; as often as it takes to find which modules need to be units."""
-        world = World(self._model)
+        world = None if self._steady else World(self._model)
         while True:
             groups = len(self._rule.bounds)
             slots.forget_lookups()
@@ -94,7 +106,9 @@ class FastEngine:
             try:
                 escaped = self._attempt(loss, batch, recording)
             except NotPerRecordError as error:
-                self._enclose([error.name], "its inputs and outputs are not one row per row")
+                self._enclose([error.name], error.reason)
+            except DifferentiatedTwiceError:
+                self._enclose(["model"], "the loss takes derivatives of parts of the model")
             except RecordsMixedError as error:
                 if error.use.final:
                     raise ModelError(
@@ -105,9 +119,14 @@ class FastEngine:
                 self._declined.add(error.use.key)
             else:
                 if not escaped:
+                    if world is not None and rows.records > 1:
+                        if not world.random_numbers_drawn:
+                            self._refuse_dependence(loss, batch, rows)
+                        self._steady = True
                     return recording
                 self._enclose(escaped, "it is used outside the model's forward pass")
-            world.restore()
+            if world is not None:
+                world.restore()
 
     def _attempt(self, loss: LossFunction, batch: Batch, recording: Recording) -> list[str]:
         """Run forward and backward; the parameters that were reached past every rule."""
@@ -121,7 +140,26 @@ class FastEngine:
             if recording.unverified and not escaped:
                 _probe(losses, recording)
                 escaped = _backward(losses, seeds, recording, False)
+                if recording.unverified:
+                    raise ModelError("gradients changed between two passes over the same graph")
         return escaped
+
+    def _refuse_dependence(self, loss: LossFunction, batch: Batch, rows: Rows) -> None:
+        """Refuse a loss that changes with who else is in the batch, where gradients do not show it.
+
+        Done once, on half of the first batch of several records, unless it draws random numbers.
+        """
+        half = rows.records // 2 * rows.views
+        before = World(self._model)
+        together = loss(self._model, batch).detach()[:half]
+        before.restore()
+        alone = loss(self._model, tuple(t[:half] for t in batch)).detach()
+        before.restore()
+        if not equal_up_to_rounding(alone, together):
+            raise ModelError(
+                "the losses of some records change when others leave the batch, so that no"
+                " record's influence can be bounded; remove what mixes records"
+            )
 
     def _enclose(self, names: Sequence[str], reason: str) -> None:
         """Let the innermost module around each name that is not yet a unit become one."""
@@ -130,7 +168,8 @@ class FastEngine:
         for name, unit in zip(names, units, strict=True):
             if unit is None:
                 raise ModelError(
-                    f"the gradient of {name!r} cannot be taken record by record: {reason}"
+                    f"the gradient of {name or 'the model'!r} cannot be taken record by record:"
+                    f" {reason}"
                 )
             if unit not in self._units:
                 self._units[unit] = Unit(unit, modules[unit])

@@ -70,7 +70,7 @@ class ReferenceEngine:
         return gradient
 
     def _add(self, gradients: Gradients, total: Tensor) -> None:
-        flat = [gradients[name].flatten(1) for name in self.layout.names]
+        flat = [gradients[name].reshape(len(gradients[name]), -1) for name in self.layout.names]
         squares = torch.zeros(flat[0].shape[0], len(self._rule.bounds)).to(flat[0])
         for part, group in zip(flat, self.layout.groups, strict=True):
             squares[:, group] += part.square().sum(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -52,7 +53,7 @@ def mlp(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """Hidden layers of 512, 256 and 128 with ReLU and dropout 0.2 (002, section II)."""
     widths = [math.prod(shape), 512, 256, 128]
     layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(0.2)]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tacit.clipping.contract import Batch, LossFunction, check_losses
 from tacit.errors import ModelError
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -33,18 +34,47 @@ def findings(model: nn.Module) -> list[Finding]:
     return [finding for name, module in model.named_modules() for finding in _of(name, module)]
 
 
-def check(model: nn.Module, example: Tensor | None = None) -> None:
+def check(model: nn.Module, like: Tensor | None = None) -> None:
     """Raise ModelError unless every record's gradient is its own.
 
-    With an `example` batch of the right shape (its values do not matter), the model is also run:
-    an output that depends on the other records of a batch, or a buffer that changes, is refused.
+    With `like`, any tensor in the shape and type of a batch of records, a copy of the model is
+    also run on made-up records: an output that depends on the other records of a batch, or a
+    buffer that changes, is refused.
     """
     found = findings(model)
-    if not found and example is not None:
-        found = list(_probe(model, example))
+    if not found and like is not None:
+        found = list(_probe(model, like))
     if found:
         listed = "\n  ".join(str(finding) for finding in found)
         raise ModelError(f"this model cannot be trained privately as it is:\n  {listed}")
+
+
+def check_loss(model: nn.Module, loss: LossFunction, like: Batch) -> None:
+    """Raise ModelError where a made-up record's loss changes with its company.
+
+    Run on a copy with shaken weights, so that a layer that starts at zero hides nothing. Catches
+    batch statistics behind `detach`, in the model or in the loss.
+    """
+    probe = _probe_copy(model)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        for parameter in probe.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        features = _made_up(probe, like[0])
+        rest = [part[:1].expand(_PROBE_RECORDS, *part.shape[1:]).clone() for part in like[1:]]
+        batch = (features, *(torch.zeros_like(part) for part in rest))
+        together = check_losses(loss(probe, batch), _PROBE_RECORDS)
+        again = loss(probe, batch)
+        alone = [
+            loss(probe, tuple(part[i : i + 1] for part in batch)) for i in range(len(together))
+        ]
+    if not torch.allclose(together, again):
+        return  # Random beyond dropout: rows cannot be compared.
+    if not torch.allclose(together, torch.cat(alone), rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise ModelError(
+            "a record's loss changes when other records join its batch; compute the loss from each"
+            " record alone, without statistics of the batch"
+        )
 
 
 def mended(model: nn.Module) -> nn.Module:
@@ -102,20 +132,33 @@ def _of(name: str, module: nn.Module) -> Iterator[Finding]:
             )
 
 
-def _probe(model: nn.Module, example: Tensor) -> Iterator[Finding]:
-    """Run a copy twice on batches that share their first record only."""
+def _probe_copy(model: nn.Module) -> nn.Module:
+    """A copy in training mode whose dropout is off."""
     probe = copy.deepcopy(model).train()
     for module in probe.modules():
         if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
             module.eval()
+    return probe
+
+
+def _made_up(model: nn.Module, like: Tensor) -> Tensor:
+    """Random records in the shape and type of `like`; token ids that every embedding knows."""
+    shape = (_PROBE_RECORDS, *like.shape[1:])
+    if like.is_floating_point():
+        return torch.randn(shape, dtype=like.dtype)
+    tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    ids = min((table.num_embeddings for table in tables), default=2)
+    return torch.randint(0, ids, shape, dtype=like.dtype)
+
+
+def _probe(model: nn.Module, like: Tensor) -> Iterator[Finding]:
+    """Run a copy twice on made-up batches that share their first record only."""
+    probe = _probe_copy(model)
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
-    first = example[:1].expand(_PROBE_RECORDS, *example.shape[1:]).clone()
-    second = first.clone()
-    if second.is_floating_point():
-        second[1:] = second[1:] * -1.7 + 0.3
-    else:
-        second[1:] = second[1:].flip(-1)
-        second[1:, ..., 0] = 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        first, second = _made_up(probe, like), _made_up(probe, like)
+    second[0] = first[0]
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         one = probe(first)

@@ -120,7 +120,7 @@ def _verdict(epsilon: float | None, delta: float, relation: Relation, released: 
 def as_text(certificate: Json) -> str:
     """The certificate as a page that a reviewer can read."""
     lines = [certificate["title"], "=" * len(certificate["title"]), ""]
-    lines += textwrap.wrap(certificate["verdict"], 92) + [""]
+    lines += [*textwrap.wrap(certificate["verdict"], 92), ""]
     lines += _three_numbers(certificate)
     for key, heading in _SECTIONS:
         value = certificate.get(key)

@@ -50,7 +50,7 @@ class Ledger:
         """Start a ledger; `header` says what is promised. Refuses to overwrite."""
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-            file = open(path, "ab", buffering=0)
+            file = _appending(path)
         except FileExistsError:
             raise RunError(f"{path} exists; choose another directory or resume the run") from None
         ledger = cls(path, [], file)
@@ -69,7 +69,7 @@ class Ledger:
         entries = list(_parse(path, whole))
         if not entries:
             raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
-        file = open(path, "ab", buffering=0)
+        file = _appending(path)
         file.truncate(len(whole))
         return cls(path, entries, file)
 
@@ -138,6 +138,10 @@ def spent(entries: list[Entry]) -> DpEvent:
     return events.composed(
         [events.from_json(entry.body["event"]) for entry in entries if entry.kind == "charge"]
     )
+
+
+def _appending(path: Path) -> IO[bytes]:
+    return open(path, "ab", buffering=0)  # noqa: SIM115 - the ledger closes it
 
 
 def _digest(line: bytes) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FEATURES, RECORDS, small_model, small_recipe
+from small_runs import FEATURES, RECORDS, small_model, small_recipe
 from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
@@ -26,7 +26,6 @@ from tacit.optim import PrivateOptimizer
 from tacit.privacy import events
 from tacit.rundir import RunDir
 from tacit.steps import Steps
-
 
 TINY = 1e-6
 """Noise far below the tolerances, as different sums never share theirs."""

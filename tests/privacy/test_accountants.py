@@ -97,7 +97,7 @@ def test_close_to_dp_accounting_and_never_below_it(
         ADD_REMOVE: dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
         REPLACE: dpa.NeighboringRelation.REPLACE_ONE,
     }[relation]
-    second = PLDAccountant(neighbours, value_discretization_interval=1e-5 if steps < 50 else 1e-4)
+    second = PLDAccountant(neighbours, value_discretization_interval=1e-5 if steps == 1 else 1e-4)
     second.compose(sampled(rate, sigma, steps))
     theirs = second.get_epsilon(delta)
     ours = accountants.epsilon(sampled(rate, sigma, steps), delta, relation)
@@ -157,7 +157,7 @@ def test_nothing_costs_nothing_and_no_noise_costs_everything() -> None:
 
 @pytest.mark.parametrize("sigma", [0.02, 0.038, 0.045, 0.06])
 def test_tiny_noise_is_never_under_estimated(sigma: float) -> None:
-    """At rate 1/2 and one step, δ(ε) is at least half of what the plain Gaussian has at ε + ln 2."""
+    """At rate 1/2 and one step, δ(ε) is at least half the plain Gaussian's at ε + ln 2."""
     for relation in (ADD_REMOVE, REPLACE):
         found = accountants.epsilon(sampled(0.5, sigma, 1), DELTA, relation)
         if math.isfinite(found):

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tacit.clipping.layers import elementwise, recurrent
-from tacit.clipping.layers.attention import multi_head_attention
+from tacit.clipping.layers import elementwise, recurrent, reopened
 from tacit.clipping.layers.bag import embedding_bag
 from tacit.clipping.layers.conv import convolution, transposed_convolution
 from tacit.clipping.layers.embedding import embedding
@@ -51,7 +50,8 @@ RULES: Mapping[Callable[..., Any], Rule] = {
     torch.Tensor.expand: elementwise.expansion,
 }
 REWRITES: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    F.multi_head_attention_forward: multi_head_attention,
+    F.multi_head_attention_forward: reopened.multi_head_attention,
+    torch.autograd.grad: reopened.gradients,
     torch.lstm: recurrent.sequence(recurrent.lstm_step),
     torch.gru: recurrent.sequence(recurrent.gru_step),
     torch.rnn_tanh: recurrent.sequence(recurrent.tanh_step),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -19,6 +21,17 @@ class Rows:
     def records(self) -> int:
         """Number of records."""
         return self.count // self.views
+
+
+def rows_of(batch: Sequence[Tensor], views: int) -> Rows:
+    """The rows of a batch whose tensors all have one for each view of each record."""
+    count = batch[0].shape[0]
+    if views < 1 or count % views:
+        raise ArgumentError(
+            f"a batch of {count} rows cannot hold {views} views of each record; give every record"
+            " as many rows as there are views"
+        )
+    return Rows(count, views)
 
 
 @dataclass(frozen=True)

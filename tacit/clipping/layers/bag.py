@@ -8,8 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.clipping.layers.contributions import Contribution, squared_rows, zeroed
-from tacit.clipping.layers.embedding import TableRows, refuse_data_dependent_options
+from tacit.clipping.layers.contributions import Contribution, scaled, squared_rows, zeroed
+from tacit.clipping.layers.embedding import (
+    TableRows,
+    refuse_data_dependent_options,
+    row_blocks,
+    same_token_leaders,
+)
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Slot, Slots
 
@@ -80,24 +85,20 @@ class BagRows(Contribution):
         self._size = size
 
     def squared_norms(self) -> Tensor:
-        ordered, order = self._tokens.sort(1)
-        shares = self._weights.gather(1, order)
-        ends = torch.ones_like(ordered, dtype=torch.bool)
-        ends[:, :-1] = ordered[:, 1:] != ordered[:, :-1]
-        records, positions = ordered.shape
-        segment = torch.zeros_like(ordered)
-        segment[:, 1:] = ends[:, :-1].cumsum(1)
-        repeats = shares.new_zeros(records, positions).scatter_add_(1, segment, shares)
-        return squared_rows(self._bags) * repeats.square().sum(1)
+        leaders = same_token_leaders(self._tokens, self._size).long()
+        together = torch.zeros_like(self._weights).scatter_add_(1, leaders, self._weights)
+        return squared_rows(self._bags) * squared_rows(together)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
-        TableRows(self._tokens, self._spread(), self._size).add_weighted(factors, total)
-
-    def _spread(self) -> Tensor:
-        return self._weights.unsqueeze(2) * self._bags.unsqueeze(1)
+        shape = (*self._tokens.shape, self._bags.shape[1])
+        for part in row_blocks(self._bags.unsqueeze(1).expand(shape)):
+            weights = self._weights[part].unsqueeze(2)
+            weighted = weights * scaled(self._bags[part], factors[part]).unsqueeze(1)
+            total.index_add_(0, self._tokens[part].flatten(), weighted.flatten(0, 1))
 
     def per_record(self) -> Tensor:
-        return TableRows(self._tokens, self._spread(), self._size).per_record()
+        spread = self._weights.unsqueeze(2) * self._bags.unsqueeze(1)
+        return TableRows(self._tokens, spread, self._size).per_record()
 
     def silence(self, records: Tensor) -> None:
         self._bags = zeroed(self._bags, records)

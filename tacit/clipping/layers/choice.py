@@ -10,6 +10,7 @@ from torch import Tensor
 
 _REPEATS = 2
 _HOPELESS = 3.0
+_NOT_WORTH_A_TRIAL = 12.0
 _measured: dict[Hashable, dict[str, float]] = {}
 
 
@@ -50,6 +51,8 @@ class Chooser:
         if self._deterministic:
             return min(fitting, key=lambda a: a.cost)
         times = _measured.setdefault(key, {})
+        least = min(a.cost for a in fitting)
+        fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
         for algorithm in fitting:
             if algorithm.name not in times:
                 times[algorithm.name] = _time(algorithm.trial, min(times.values(), default=1e9))

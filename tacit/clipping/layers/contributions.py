@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_WIDE = (torch.float32, torch.float64)
+
 
 class Contribution(ABC):
     """The gradients of all records for one slot, not necessarily written out.
@@ -35,8 +37,8 @@ class Contribution(ABC):
 
 def squared_rows(tensor: Tensor) -> Tensor:
     """Squared Euclidean norm of each row, accumulated in at least single precision."""
-    wide = torch.promote_types(tensor.dtype, torch.float32)
-    flat = tensor.reshape(tensor.shape[0], -1)
+    flat = tensor if tensor.dim() == 2 else tensor.reshape(tensor.shape[0], -1)
+    wide = None if tensor.dtype in _WIDE else torch.float32
     norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=wide)
     return norms.square_()
 
@@ -62,7 +64,11 @@ class Dense(Contribution):
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         flat = self._gradients.reshape(self._gradients.shape[0], -1)
-        total.add_(torch.mv(flat.t(), factors.to(flat.dtype)).view(total.shape))
+        factors = factors.to(flat.dtype)
+        if total.is_contiguous():
+            total.view(-1).addmv_(flat.t(), factors)
+        else:
+            total.add_(torch.mv(flat.t(), factors).view(total.shape))
 
     def per_record(self) -> Tensor:
         return self._gradients

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -121,7 +122,7 @@ class _Convolution(Operation):
             kernels = Kernels(self._problem(x, g, at), at.chooser)
             gradients.append((self._weight_slot, kernels))
         if self._bias_slot is not None:
-            per_image = g.flatten(2).sum(2)
+            per_image = g.sum(tuple(range(2, g.dim())))
             gradients.append((self._bias_slot, Dense(at.summed(per_image, 1))))
         return input_gradient, gradients
 
@@ -129,8 +130,18 @@ class _Convolution(Operation):
         kernel, geometry = self._weight.shape, self._geometry
         x, g = (at.arrange(t, self.kept).flatten(0, 1) for t in (x, g))
         if not self._transposed:
-            return Problem(x, g, kernel, geometry, at.rows.records)
-        for dim, extra in enumerate(self._extra):
-            if extra >= geometry.stride[dim]:
-                g = g.narrow(2 + dim, 0, g.shape[2 + dim] - extra)
-        return Problem(g, x, kernel, geometry, at.rows.records)
+            return Problem(x, g, tuple(kernel), geometry, at.rows.records)
+        if any(e >= s for e, s in zip(self._extra, geometry.stride, strict=True)):
+            g, geometry = self._trimmed(x, g)
+        return Problem(g, x, tuple(kernel), geometry, at.rows.records)
+
+    def _trimmed(self, x: Tensor, g: Tensor) -> tuple[Tensor, Geometry]:
+        """Exactly the pixels that windows cover, where the output padding adds whole strides."""
+        geometry = self._geometry
+        pads: list[int] = []
+        for dim in reversed(range(len(geometry.stride))):
+            steps = (x.shape[2 + dim] - 1) * geometry.stride[dim]
+            covered = steps + geometry.dilation[dim] * (self._weight.shape[2 + dim] - 1) + 1
+            left = geometry.padding[dim]
+            pads += [left, covered - left - g.shape[2 + dim]]
+        return F.pad(g, pads), replace(geometry, padding=(0,) * len(geometry.stride))

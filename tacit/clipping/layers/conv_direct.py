@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.clipping.layers.conv_geometry import Problem
 
-CACHE = 2 << 20
+CACHE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,17 @@ def output_rows(problem: Problem) -> Tensor:
     """Output gradients as [records · groups, channels per group, pixels]."""
     groups = problem.geometry.groups
     if groups == problem.images == 1:
-        return problem.g.flatten(2)
+        return pixel_rows(problem.g).mT
     split: Tensor = problem.g.unflatten(0, (problem.records, problem.images))
     split = split.unflatten(2, (groups, -1)).movedim(1, 3)
     return split.reshape(problem.records * groups, -1, problem.pixels)
+
+
+def pixel_rows(images: Tensor) -> Tensor:
+    """Images as [images, pixels, channels], without a copy in either memory format."""
+    if images.is_contiguous():
+        return images.flatten(2).mT
+    return images.movedim(1, -1).flatten(1, -2)
 
 
 def by_windows(problem: Problem) -> WrittenOut:
@@ -120,7 +127,7 @@ def by_windows_last(problem: Problem) -> WrittenOut:
         )
         product = out[0, block].view(part.records, outputs, -1)
         unfolded = view.reshape(part.records, problem.pixels, problem.window)
-        torch.bmm(part.g.flatten(2), unfolded, out=product)
+        torch.bmm(pixel_rows(part.g).mT, unfolded, out=product)
     return WrittenOut(out, (outputs, high, wide, channels), (0, 3, 1, 2))
 
 
@@ -134,7 +141,7 @@ def by_shifts_last(problem: Problem) -> WrittenOut:
         padded = _channels_last(part, extra_rows=1)
         image, row, pixel, channel = padded.stride()
         width = padded.shape[2]
-        rows = F.pad(part.g, (0, width - part.g.shape[3])).flatten(2)
+        rows = pixel_rows(F.pad(part.g, (0, width - part.g.shape[3]))).mT
         for tap in range(high * wide):
             start = (tap // wide) * tall * row + (tap % wide) * broad * pixel
             shifted = padded.as_strided(
@@ -167,12 +174,13 @@ def by_rows(problem: Problem, pixels_innermost: bool) -> WrittenOut:
             (*sizes, *(n for n, _ in inner)), (*strides, *(s for _, s in inner))
         )
         flat = view.reshape(part.records, down, inner[0][0] * inner[1][0], -1)
+        rows_out = pixel_rows(part.g).mT
         for tap in range(high):
             phase, start = tap * tall % down, tap * tall // down * width
             pixels = slice(start, start + height * width)
             chosen = flat[:, phase, :, pixels].mT if pixels_innermost else flat[:, phase, pixels]
             product = out[tap, block].view(part.records, outputs, channels * wide)
-            torch.bmm(part.g.flatten(2), chosen, out=product)
+            torch.bmm(rows_out, chosen, out=product)
     return WrittenOut(out, (high, outputs, channels, wide), (1, 2, 0, 3))
 
 

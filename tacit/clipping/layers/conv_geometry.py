@@ -81,6 +81,21 @@ class Problem:
         return math.prod(self.kernel)
 
     @property
+    def shape(self) -> tuple[object, ...]:
+        """What two problems must share so that their images can be put together."""
+        return self.x.shape[1:], self.g.shape[1:], self.geometry
+
+    def joined(self, others: Sequence[Problem]) -> Problem:
+        """The same with the images of others of the same shape added to each record's own."""
+
+        def join(tensors: list[Tensor]) -> Tensor:
+            apart: list[Tensor] = [t.unflatten(0, (self.records, -1)) for t in tensors]
+            return torch.cat(apart, 1).flatten(0, 1)
+
+        parts = [self, *others]
+        return replace(self, x=join([p.x for p in parts]), g=join([p.g for p in parts]))
+
+    @property
     def per_image(self) -> Problem:
         """The same with every image its own record."""
         return replace(self, records=self.x.shape[0])

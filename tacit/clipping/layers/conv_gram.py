@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.clipping.layers.conv_direct import CACHE, output_rows, windows
+from tacit.clipping.layers.conv_direct import CACHE, output_rows, pixel_rows, windows
 from tacit.clipping.layers.conv_geometry import Problem
 
 
@@ -44,8 +44,8 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
     geometry = problem.geometry
     padded = F.pad(problem.x, geometry.pads)
     height, width = padded.shape[2:]
-    inputs, outputs = padded.flatten(2), problem.g.flatten(2)
-    gram = torch.bmm(inputs.mT, inputs).view(-1, height, width, height, width)
+    inputs, outputs = pixel_rows(padded), pixel_rows(problem.g)
+    gram = torch.bmm(inputs, inputs.mT).view(-1, height, width, height, width)
     for dim in (0, 1):
         gram = _summed_over_taps(
             gram,
@@ -55,7 +55,7 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
             geometry.stride[dim],
             geometry.dilation[dim],
         )
-    products = torch.bmm(outputs.mT, outputs).view(gram.shape)
+    products = torch.bmm(outputs, outputs.mT).view(gram.shape)
     return products.mul_(gram).view(problem.records, -1).sum(1)
 
 

@@ -55,7 +55,7 @@ def prelu(parameters: Slots, input: Tensor, weight: Tensor) -> Match | None:
     slots = parameters.resolve(weight)
     if slots is None or slots[0] is None or input.dim() < 2:
         return None
-    return input, _PReLU(weight.detach(), slots[0])
+    return input, _PReLU(weight.detach(), slots[0], input.dim() - 1)
 
 
 def _split(
@@ -103,6 +103,8 @@ class _Broadcast(Operation):
 
 
 class _Sum(_Broadcast):
+    saves_input = False
+
     def __init__(self, parameter: Tensor, source: Slot | Lookup, sign: int) -> None:
         super().__init__(parameter, source)
         self._sign = sign
@@ -128,6 +130,8 @@ class _Product(_Broadcast):
 
 
 class _Repetition(_Broadcast):
+    saves_input = False
+
     def __init__(self, parameter: Tensor, shape: torch.Size, slot: Slot) -> None:
         super().__init__(parameter, slot)
         self._shape = shape
@@ -145,13 +149,12 @@ class _Repetition(_Broadcast):
 
 
 class _PReLU(Operation):
-    def __init__(self, weight: Tensor, slot: Slot) -> None:
+    def __init__(self, weight: Tensor, slot: Slot, kept: int) -> None:
         self._weight, self._slot = weight, slot
         self.slots = [slot]
-        self.kept = 1
+        self.kept = kept
 
     def leading(self, x: Tensor) -> Sequence[int]:
-        self.kept = x.dim() - 1
         return x.shape[:1]
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:

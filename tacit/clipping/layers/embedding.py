@@ -20,7 +20,8 @@ from tacit.clipping.layers.operation import Gradients, Match, Operation, Placeme
 from tacit.clipping.layers.slots import Lookup, Slot, Slots
 from tacit.errors import ModelError
 
-_CACHE = 1 << 20
+_TABLE = 16 << 20
+_BLOCK = 4 << 20
 
 
 def embedding(
@@ -102,18 +103,23 @@ class TableRows(Mergeable):
     def squared_norms(self) -> Tensor:
         records, positions, width = self.gradients.shape
         leaders = same_token_leaders(self.tokens, self._size)
-        repeats = leaders != torch.arange(positions, device=leaders.device)
-        if not bool(repeats.any()):
+        starts = torch.arange(0, records * positions, positions, device=leaders.device)
+        leaders = (leaders + starts.unsqueeze(1)).flatten()
+        numbers = torch.arange(records * positions, device=leaders.device)
+        repeated = (leaders != numbers).nonzero().squeeze(1)
+        if not len(repeated):
             return squared_rows(self.gradients)
         rows = self.gradients.reshape(-1, width)
         squares = squared_rows(rows)
-        record, position = repeats.nonzero(as_tuple=True)
-        repeated = record * positions + position
-        first = record * positions + leaders[record, position]
-        first, group = torch.unique(first, return_inverse=True)
-        together = rows[first].index_add_(0, group, rows[repeated])
-        squares[repeated] = 0
-        squares[first] = squared_rows(together)
+        # Rows of a token that repeats within a record are added up in the place of their leader.
+        leading = leaders.index_select(0, repeated)
+        first = torch.zeros_like(leaders, dtype=torch.bool).index_fill_(0, leading, True)
+        first = first.nonzero().squeeze(1)
+        group = numbers.index_copy_(0, first, numbers[: len(first)].clone())
+        together = rows.index_select(0, first)
+        together.index_add_(0, group.index_select(0, leading), rows.index_select(0, repeated))
+        squares.index_fill_(0, repeated, 0)
+        squares.index_copy_(0, first, squared_rows(together))
         return squares.view(records, positions).sum(1)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
@@ -146,7 +152,7 @@ def same_token_leaders(tokens: Tensor, size: int) -> Tensor:
     just written are read.
     """
     records, positions = tokens.shape
-    step = max(1, _CACHE // (4 * size))
+    step = max(1, _TABLE // (4 * size))
     numbers = torch.arange(positions, dtype=torch.int32, device=tokens.device)
     table = torch.empty(min(step, records), size, dtype=torch.int32, device=tokens.device)
     found = []
@@ -160,7 +166,7 @@ def same_token_leaders(tokens: Tensor, size: int) -> Tensor:
 def row_blocks(gradients: Tensor) -> Iterator[slice]:
     """Ranges of records whose gradients stay in cache."""
     records = gradients.shape[0]
-    step = max(1, _CACHE // max(1, gradients.element_size() * gradients[0].numel()))
+    step = max(1, _BLOCK // max(1, gradients.element_size() * gradients[0].numel()))
     return (slice(start, start + step) for start in range(0, records, step))
 
 

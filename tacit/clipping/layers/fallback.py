@@ -9,23 +9,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tacit.clipping.layers.recording import Recording, Use
-from tacit.errors import ModelError
+from tacit.clipping.layers.world import World, equal_up_to_rounding
 
+_LAYOUT = "its inputs and outputs do not have one row after the other"
+_MIXING = (
+    "it computes something else for a batch than for records alone: it mixes records, so that no"
+    " record's influence can be bounded"
+)
 _noticed: set[type[nn.Module]] = set()
 
 
 class NotPerRecordError(Exception):
-    """A module whose inputs or outputs are not laid out one row after the other."""
+    """A module that cannot run record by record where it stands; what contains it may."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         super().__init__(name)
         self.name = name
+        self.reason = reason
 
 
 class Unit:
@@ -38,7 +42,7 @@ class Unit:
     def __init__(self, name: str, module: nn.Module) -> None:
         self.name = name
         self._module = module
-        self._checked = False
+        self._mapped: dict[str, list[int]] = {}
 
     def notice(self) -> None:
         """Say once per type of module that it takes the slow way."""
@@ -86,34 +90,39 @@ class Unit:
     ) -> Any:
         rows = recording.rows
         flat, structure = tree_flatten((args, kwargs))
-        mapped = [
+        call = repr(structure)
+        with_rows = [
             i
             for i, value in enumerate(flat)
             if isinstance(value, Tensor) and value.dim() and value.shape[0] == rows.count
         ]
-        if not mapped:
-            raise NotPerRecordError(self.name)
+        mapped = self._mapped.get(call, with_rows)
+        if not mapped or not set(mapped) <= set(with_rows):
+            raise NotPerRecordError(self.name, _LAYOUT)
         inputs = [flat[i].unflatten(0, (rows.records, rows.views)) for i in mapped]
         names = recording.slots.names_within(self._module)
         leaves = {f"module.{local}": recording.leaf(full) for local, full in names.items()}
-        call = _Call(self._module, original)
+        module = _Call(self._module, original)
 
         def one(parameters: dict[str, Tensor], values: list[Tensor]) -> Any:
             filled = list(flat)
             for i, value in zip(mapped, values, strict=True):
                 filled[i] = value
             positional, named = tree_unflatten(filled, structure)
-            return functional_call(call, parameters, positional, named)
+            return functional_call(module, parameters, positional, named)
 
         try:
-            outputs = vmap(one, randomness="different")(leaves, inputs)
-        except (RuntimeError, ValueError):
-            outputs = _looped(one, leaves, inputs, rows.records)
+            outputs = _mapped(one, leaves, inputs, rows.records)
+        except Exception as error:
+            with torch.no_grad():
+                original(*args, **kwargs)
+            raise NotPerRecordError(self.name, f"it fails for one record alone: {error}") from error
         outputs = tree_map(lambda v: v.flatten(0, 1) if isinstance(v, Tensor) else v, outputs)
-        if not self._checked:
+        if call not in self._mapped:
             self._check(outputs, original, args, kwargs)
+            self._mapped[call] = mapped
         use = recording.unit_use(self.name)
-        return tree_map(lambda v: _bordered(v, use), outputs)
+        return tree_map(lambda v: _watched(v, use), outputs)
 
     def _check(
         self,
@@ -123,25 +132,17 @@ class Unit:
         kwargs: dict[str, Any],
     ) -> None:
         """Refuse a module that computes something else for a batch than for records alone."""
-        with torch.no_grad(), torch.random.fork_rng():
-            before = torch.get_rng_state()
+        world = World(self._module)
+        with torch.no_grad():
             together = _tensors(original(*args, **kwargs))
-            random = not torch.equal(before, torch.get_rng_state())
+        random = world.random_numbers_drawn
+        world.restore()
         alone = _tensors(outputs)
         if [t.shape for t in alone] != [t.shape for t in together]:
-            raise NotPerRecordError(self.name)
-        same = (
-            torch.allclose(a, b, rtol=1e-2, atol=1e-3 * float(b.abs().max()), equal_nan=True)
-            for a, b in zip(alone, together, strict=True)
-            if b.is_floating_point() and b.numel()
-        )
-        if not random and not all(same):
-            raise ModelError(
-                f"{type(self._module).__name__} ({self.name or 'the whole model'!r}) computes"
-                " something else for a batch than for its records one by one: it mixes records,"
-                " so that no record's influence can be bounded; remove what mixes them"
-            )
-        self._checked = True
+            raise NotPerRecordError(self.name, _LAYOUT)
+        same = all(map(equal_up_to_rounding, alone, together))
+        if not random and not same:
+            raise NotPerRecordError(self.name, _MIXING)
 
 
 class _Call(nn.Module):
@@ -154,6 +155,19 @@ class _Call(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._forward(*args, **kwargs)
+
+
+def _mapped(
+    one: Callable[[dict[str, Tensor], list[Tensor]], Any],
+    leaves: dict[str, Tensor],
+    inputs: list[Tensor],
+    records: int,
+) -> Any:
+    """The outputs of all records, stacked: by torch.func, or one by one where that gives up."""
+    try:
+        return vmap(one, randomness="different")(leaves, inputs)
+    except Exception:
+        return _looped(one, leaves, inputs, records)
 
 
 def _looped(
@@ -178,22 +192,8 @@ def _tensors(outputs: Any) -> list[Tensor]:
     return [value for value in tree_flatten(outputs)[0] if isinstance(value, Tensor)]
 
 
-def _bordered(value: Any, use: Use) -> Any:
+def _watched(value: Any, use: Use) -> Any:
+    """The value, with a look at the gradient that will come back to it."""
     if isinstance(value, Tensor) and value.requires_grad:
-        return _Border.apply(value, use)  # type: ignore[no-untyped-call]
+        value.register_hook(lambda g: use.look(g, g.dim() - 1))
     return value
-
-
-class _Border(Function):
-    """Nothing, except that a probe sees the gradient that comes back into a unit."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, use: Use) -> Tensor:
-        ctx.use = use
-        return value.view_as(value)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        ctx.use.placement(g, g.dim() - 1)
-        return g, None

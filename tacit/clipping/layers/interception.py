@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from tacit.clipping.layers.axis import candidates
@@ -110,6 +109,10 @@ class _Interceptor(TorchFunctionMode):
         return output
 
 
+class DifferentiatedTwiceError(Exception):
+    """The loss contains derivatives of the network, which only ordinary autograd can follow."""
+
+
 class _Through(Function):
     """A layer whose backward pass yields input gradients and records the rest.
 
@@ -120,13 +123,14 @@ class _Through(Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, x: Tensor, operation: Operation, use: Use) -> Tensor:
         output, saved = operation.run(x)
-        ctx.save_for_backward(x, *saved)
+        ctx.save_for_backward(x if operation.saves_input else x.new_empty(0), *saved)
         ctx.operation, ctx.use = operation, use
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor | None, None, None]:
+        if torch.is_grad_enabled():
+            raise DifferentiatedTwiceError
         x, *saved = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
             input_gradient = ctx.use.back(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.clipping.layers.choice import Algorithm, Chooser
-from tacit.clipping.layers.contributions import Contribution, zeroed
+from tacit.clipping.layers.contributions import Contribution, Dense, Mergeable, zeroed
 from tacit.clipping.layers.conv_direct import (
     WriteOut,
     WrittenOut,
@@ -24,9 +24,14 @@ from tacit.clipping.layers.conv_geometry import Problem
 from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, padded_pixels
 
 _TRIAL_RECORDS = 32
+_WORTH_KEEPING = 4
+"""Gradients are kept until the factors are known if they take at most so many times the memory
+of the images and output gradients that they come from."""
+
+Measure = Callable[[Problem], Tensor]
 
 
-class Kernels(Contribution):
+class Kernels(Mergeable):
     """Record r's gradient is the weight gradient of its own images.
 
     Holds images and output gradients, or from the moment they are written out the gradients.
@@ -47,56 +52,33 @@ class Kernels(Contribution):
         return self._chooser.pick(key, self._algorithms(self._held)).run()
 
     def _algorithms(self, problem: Problem) -> list[Algorithm]:
-        item, pixels, weights = problem.x.element_size(), problem.pixels, problem.weights
-        products = pixels * weights
-        copied = problem.geometry.groups * problem.window * pixels
-        outputs = problem.g[0].numel() * problem.images
-        kept = item * problem.records * weights
-        found = []
-
         few = problem.part(0, min(problem.records, _TRIAL_RECORDS))
         ones = problem.x.new_ones(few.records)
+        item = problem.x.element_size()
+        operands = item * (problem.x.numel() + problem.g.numel())
+        kept = item * problem.records * problem.weights
 
-        def write_out(name: str, cost: float, way: WriteOut) -> None:
-            def run() -> Tensor:
-                self._held = _by_record(way, problem)
-                return self._held.squared_norms()
+        def write_out(way: WriteOut) -> Tensor:
+            self._held = _by_record(way, problem)
+            return self._held.squared_norms()
 
-            def trial() -> Tensor:
-                written = _by_record(way, few)
-                return written.squared_norms().sum() + written.weighted(ones).sum()
+        def try_write_out(way: WriteOut) -> None:
+            written = _by_record(way, few)
+            written.squared_norms()
+            written.weighted(ones)
 
-            found.append(Algorithm(name, cost, kept, run, trial))
+        def try_measure(way: Measure) -> None:
+            way(few)
+            few.summed(ones, problem.x.new_empty(problem.kernel))
 
-        def measure(name: str, cost: float, memory: int, way: Callable[[Problem], Tensor]) -> None:
-            def trial() -> Tensor:
-                return way(few).sum() + few.summed(ones, problem.x.new_empty(problem.kernel)).sum()
-
-            found.append(Algorithm(name, cost, memory, partial(way, problem), trial))
-
-        written = products + 8 * weights
-        write_out("windows", written + 8 * copied, by_windows)
-        write_out("groups", 2 * written, by_groups)
-        if _planar(problem):
-            write_out("windows, channels last", written + 4 * copied, by_windows_last)
-            write_out("rows", written + 6 * copied, partial(by_rows, pixels_innermost=True))
-            write_out(
-                "rows, taps last", written + 6 * copied, partial(by_rows, pixels_innermost=False)
-            )
-            if problem.geometry.stride == (1, 1):
-                write_out("shifts", 1.2 * written, by_shifts_last)
-        if _planar(problem) and problem.images == 1:
-            padded = padded_pixels(problem)
-            grams = padded**2 * problem.x.shape[1] + pixels * outputs
-            sums = 8 * sum(problem.kernel[2:]) * padded**2
-            memory = 3 * item * padded**2
-            measure("pixel products", products + grams + sums, memory, norms_by_pixels)
-        grams = pixels * (copied + outputs)
-        memory = item * (2 * problem.geometry.groups * pixels**2 + copied)
-        measure("window products", products + grams, memory, norms_by_windows)
-        memory = 2 * item * (copied + weights)
-        measure("windows, twice", 2 * written + 8 * copied, memory, _norms_by_writing_out)
-        return found
+        return [
+            Algorithm(name, cost, kept, partial(write_out, way), partial(try_write_out, way))
+            for name, cost, way in _ways_to_write_out(problem)
+            if kept <= _WORTH_KEEPING * operands
+        ] + [
+            Algorithm(name, cost, memory, partial(way, problem), partial(try_measure, way))
+            for name, cost, memory, way in _ways_to_measure(problem)
+        ]
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         if isinstance(self._held, WrittenOut):
@@ -108,6 +90,15 @@ class Kernels(Contribution):
         held = self._held
         return (by_windows(held) if isinstance(held, Problem) else held).per_record()
 
+    def merged(self, others: Sequence[Contribution]) -> Contribution:
+        alike = [self, *(other for other in others if isinstance(other, Kernels))]
+        held = [one._held for one in alike if isinstance(one._held, Problem)]
+        first = held[0]
+        if any(problem.shape != first.shape for problem in held):
+            total = torch.stack([one.per_record() for one in alike]).sum(0)
+            return Dense(total)
+        return Kernels(first.joined(held[1:]), self._chooser)
+
     def silence(self, records: Tensor) -> None:
         held = self._held
         if isinstance(held, WrittenOut):
@@ -115,6 +106,51 @@ class Kernels(Contribution):
         else:
             images = records.repeat_interleave(held.images)
             self._held = replace(held, x=zeroed(held.x, images), g=zeroed(held.g, images))
+
+
+def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]]:
+    """Name, cost in multiplications per record, and function."""
+    groups, (outputs, channels, *taps) = problem.geometry.groups, problem.kernel
+    moved = 8 * problem.weights
+
+    def cost(products: int, width: int, copied: float) -> float:
+        height = _full_lanes(outputs // groups)
+        return moved + copied + products * problem.pixels * height * _full_lanes(width)
+
+    unfolded = groups * problem.window * problem.pixels
+    yield "windows", cost(groups, problem.window, 8 * unfolded), by_windows
+    yield "groups", moved + 3 * problem.pixels * problem.weights, by_groups
+    if not _planar(problem):
+        return
+    high, wide = taps
+    yield "windows, channels last", cost(1, problem.window, 4 * unfolded), by_windows_last
+    along_rows = cost(high, channels * wide, 8 * unfolded / high)
+    yield "rows", along_rows, partial(by_rows, pixels_innermost=True)
+    yield "rows, taps last", along_rows, partial(by_rows, pixels_innermost=False)
+    if problem.geometry.stride == (1, 1):
+        yield "shifts", 1.1 * cost(high * wide, channels, 0), by_shifts_last
+
+
+def _full_lanes(width: int) -> int:
+    """A narrow matrix costs as much as one that fills the processor's vectors."""
+    return -(-width // 16) * 16
+
+
+def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measure]]:
+    """Name, cost with the weighted sum afterwards, memory in bytes, and function."""
+    item, pixels = problem.x.element_size(), problem.pixels
+    groups, channels = problem.geometry.groups, problem.x.shape[1] + problem.g.shape[1]
+    copied = groups * problem.window * pixels
+    once = pixels * problem.weights
+    if _planar(problem) and problem.images == 1:
+        padded = padded_pixels(problem)
+        cost = padded**2 * (channels + 8 * sum(problem.kernel[2:]))
+        yield "pixel products", once + cost, 3 * item * padded**2, norms_by_pixels
+    memory = item * (2 * groups * pixels**2 + copied)
+    cost = pixels * (copied + pixels * problem.g.shape[1])
+    yield "window products", once + cost, memory, norms_by_windows
+    memory = 2 * item * (copied + problem.weights)
+    yield "windows, twice", 3 * once + 8 * copied, memory, _norms_by_writing_out
 
 
 def _planar(problem: Problem) -> bool:

@@ -22,7 +22,10 @@ from tacit.clipping.layers.operation import Gradients, Match, Operation, Placeme
 from tacit.clipping.layers.slots import Slot, Slots
 
 _TRIAL_RECORDS = 32
-_CACHE = 2 << 20
+_CACHE = 16 << 20
+_WORTH_KEEPING = 4
+"""Gradients are kept until the factors are known if they take at most so many times the memory
+of the inputs and output gradients that they come from."""
 
 
 def linear(
@@ -55,6 +58,7 @@ class _Linear(Operation):
         self._weight, self._bias = weight, bias
         self._weight_slot, self._bias_slot = weight_slot, bias_slot
         self.slots = [slot for slot in (weight_slot, bias_slot) if slot is not None]
+        self.saves_input = weight_slot is not None
 
     def leading(self, x: Tensor) -> Sequence[int]:
         return x.shape[:-1]
@@ -116,20 +120,13 @@ class OuterProducts(Mergeable):
             way()
             few.add_weighted(ones, total)
 
-        return [
+        algorithms = [
             Algorithm(
                 "gram",
                 positions**2 * (width + height) + products,
                 2 * grams * min(records, _block(2 * grams)),
                 self._by_gram,
                 partial(try_measure, few._by_gram),
-            ),
-            Algorithm(
-                "written out",
-                products + 8 * width * height,
-                records * written,
-                write_out,
-                try_write_out,
             ),
             Algorithm(
                 "written out twice",
@@ -139,6 +136,11 @@ class OuterProducts(Mergeable):
                 partial(try_measure, few._by_writing_out),
             ),
         ]
+        if width * height <= _WORTH_KEEPING * positions * (width + height):
+            cost = products + 8 * width * height
+            kept = Algorithm("written out", cost, records * written, write_out, try_write_out)
+            algorithms.append(kept)
+        return algorithms
 
     def _by_gram(self) -> Tensor:
         step = _block(2 * self.inputs.element_size() * self.inputs.shape[1] ** 2)

@@ -13,6 +13,8 @@ from tacit.clipping.layers.operation import Gradients, Match, Operation, Placeme
 from tacit.clipping.layers.slots import Slot, Slots
 from tacit.errors import ModelError
 
+_CACHE = 1 << 20
+
 
 def group_norm(
     parameters: Slots,
@@ -68,7 +70,9 @@ def batch_norm(
     slots = parameters.resolve(weight, bias)
     if slots is None:
         return None
-    return input, _FrozenNorm(running_mean, running_var, eps, weight, bias, slots)
+    operation = _FrozenNorm(running_mean, running_var, eps, weight, bias, slots)
+    operation.kept = input.dim() - 1
+    return input, operation
 
 
 class Affine(Operation):
@@ -119,7 +123,7 @@ class _GroupNorm(Affine):
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         n, channels, *space = x.shape
         output, mean, rstd = torch.native_group_norm(
-            x.contiguous(),
+            x if _is_channels_last(x) else x.contiguous(),
             self.weight,
             self.bias,
             n,
@@ -134,26 +138,61 @@ class _GroupNorm(Affine):
         self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
     ) -> tuple[Tensor | None, Gradients]:
         mean, rstd = saved
+        if _is_channels_last(x):
+            g = g.contiguous(memory_format=torch.channels_last)
+            input_gradient = self._backward(g, x, mean, rstd, self.weight, [input_needed, False])[0]
+            if at is None:
+                return input_gradient, []
+            scale, shift = _by_image(x, g, mean, rstd)
+        else:
+            n, channels = x.shape[:2]
+            input_gradient, scale, shift = self._backward(
+                g.reshape(1, n * channels, -1),
+                x.reshape(1, n * channels, -1),
+                mean.view(1, -1),
+                rstd.view(1, -1),
+                None if self.weight is None else self.weight.repeat(n),
+                [input_needed, at is not None],
+            )
+            if input_needed:
+                input_gradient = input_gradient.view(x.shape)
+            if at is None:
+                return input_gradient, []
+            scale, shift = scale.view(n, channels), shift.view(n, channels)
+        return input_gradient, self.gradients(at.summed(scale, 1), at.summed(shift, 1))
+
+    @staticmethod
+    def _backward(
+        g: Tensor,
+        x: Tensor,
+        mean: Tensor,
+        rstd: Tensor,
+        weight: Tensor | None,
+        wanted: list[bool],
+    ) -> tuple[Tensor, Tensor, Tensor]:
         n, channels, *space = x.shape
-        size = math.prod(space)
-        input_gradient, scale, shift = torch.ops.aten.native_group_norm_backward(
-            g.contiguous().view(1, n * channels, size),
-            x.contiguous().view(1, n * channels, size),
-            mean.view(1, n * self._groups),
-            rstd.view(1, n * self._groups),
-            None if self.weight is None else self.weight.repeat(n),
-            1,
-            n * channels,
-            size,
-            n * self._groups,
-            [input_needed, at is not None, at is not None],
+        sizes = (n, channels, math.prod(space), mean.shape[1])
+        result: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_group_norm_backward(
+            g, x, mean, rstd, weight, *sizes, [*wanted, wanted[1]]
         )
-        if input_needed:
-            input_gradient = input_gradient.view(x.shape)
-        if at is None:
-            return input_gradient, []
-        scale, shift = (at.summed(t.view(n, channels), 1) for t in (scale, shift))
-        return input_gradient, self.gradients(scale, shift)
+        return result
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    last = torch.channels_last
+    return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=last)
+
+
+def _by_image(x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale and shift gradients of every image, for images in channels-last format."""
+    inputs, outputs = (t.permute(0, 2, 3, 1).flatten(1, 2) for t in (x, g))
+    step = max(1, _CACHE // (x.element_size() * x[0].numel()))
+    pairs = zip(inputs.split(step), outputs.split(step), strict=True)
+    products = torch.cat([(one * other).sum(1) for one, other in pairs])
+    shift = outputs.sum(1)
+    each = x.shape[1] // mean.shape[1]
+    mean, rstd = (t.repeat_interleave(each, 1) for t in (mean, rstd))
+    return (products - shift * mean) * rstd, shift
 
 
 class _FrozenNorm(Affine):
@@ -172,7 +211,6 @@ class _FrozenNorm(Affine):
         self._mean, self._rstd = mean.clone(), (variance + eps).rsqrt()
 
     def leading(self, x: Tensor) -> Sequence[int]:
-        self.kept = x.dim() - 1
         return x.shape[:1]
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:

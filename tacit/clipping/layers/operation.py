@@ -31,6 +31,8 @@ class Placement:
 
     def summed(self, tensor: Tensor, kept: int) -> Tensor:
         """The tensor summed over the positions of each record: [records, *kept dimensions]."""
+        if self.rows.views == 1 and tensor.dim() == kept + 1 and len(tensor) == self.rows.count:
+            return tensor
         arranged = self.arrange(tensor, kept)
         return arranged[:, 0] if arranged.shape[1] == 1 else arranged.sum(1)
 
@@ -40,6 +42,9 @@ class Operation(ABC):
 
     slots: list[Slot]
     """The slots that receive gradients, at least one."""
+
+    saves_input = True
+    """Whether `back` looks at the input, which is then kept until the backward pass."""
 
     kept: int
     """Trailing dimensions of the output that belong to one position of one row."""

@@ -65,7 +65,9 @@ class Recording:
         self.anchor = torch.zeros(0, device=some.device, requires_grad=True)
         wide = torch.promote_types(some.dtype, torch.float32)
         self._squares = torch.zeros(rows.records, groups, dtype=wide, device=some.device)
+        self._columns = self._squares.unbind(1)
         self._times_used: Counter[str] = Counter()
+        self._times_run: Counter[str] = Counter()
         self._entries: Gradients = []
         self._shared: dict[str, Gradients] = {}
 
@@ -74,22 +76,27 @@ class Recording:
 
         None when an earlier attempt found that no axis keeps the records of this use apart.
         """
-        names = {slot.name for slot in slots}
         first = slots[0].name
         key = (first, self._times_used[first], dims)
         if key in self.declined:
             return None
         if self.stage is Stage.FORWARD:
-            self._times_used.update(names)
-        if self.rows.records > 1 and key in self.known and self.known[key] in candidates:
-            candidates = [self.known[key]]
-        use = Use(self, first, key, candidates)
-        self.uses.append(use)
-        return use
+            for name in {slot.name for slot in slots}:
+                self._times_used[name] += 1
+        return self._register(first, key, candidates, final=False)
 
     def unit_use(self, name: str) -> Use:
         """Register the border of a module that runs record by record."""
-        use = Use(self, name or "the whole model", ("unit", name), [Axis(0)], final=True)
+        key = ("unit", name, self._times_run[name])
+        self._times_run[name] += 1
+        return self._register(name or "the whole model", key, [Axis(0)], final=True)
+
+    def _register(self, name: str, key: Hashable, candidates: list[Axis], *, final: bool) -> Use:
+        axis = self.known.get(key)
+        settled = self.rows.records == 1
+        if axis in candidates:
+            candidates, settled = [axis], True
+        use = Use(self, name, key, candidates, settled=settled, final=final)
         self.uses.append(use)
         return use
 
@@ -146,7 +153,7 @@ class Recording:
         self.unverified = False
 
     def _measure(self, slot: Slot, contribution: Contribution) -> None:
-        self._squares[:, slot.group] += contribution.squared_norms()
+        self._columns[slot.group].add_(contribution.squared_norms())
         self._entries.append((slot, contribution))
 
     def _measure_shared(self, name: str, gradients: Gradients) -> None:
@@ -174,7 +181,8 @@ class Recording:
 class Use:
     """One intercepted use of parameters, and the axes its records may lie along.
 
-    `final` says that there is no other way to account for it.
+    `settled` says that a probe found the axis, or that there is only one record; `final` that
+    there is no other way to account for this use.
     """
 
     def __init__(
@@ -184,19 +192,16 @@ class Use:
         key: Hashable,
         candidates: list[Axis],
         *,
-        final: bool = False,
+        settled: bool,
+        final: bool,
     ) -> None:
         self.name = name
         self.key = key
+        self.settled = settled
         self.final = final
         self._recording = recording
         self._candidates = candidates
         self._touched = False
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known where the records lie: a probe found out, or there is only one."""
-        return self._recording.rows.records == 1 or self.key in self._recording.known
 
     @property
     def ambiguous(self) -> bool:
@@ -226,13 +231,18 @@ class Use:
         if recording.stage is not Stage.RECORD or recording.unverified:
             return None
         if not self.settled and not self._touched:
-            recording.unverified = bool((g != 0).any())
-            return None
+            recording.unverified = bool(_finite_part(g).any())
+            if recording.unverified or not bool(g.any()):
+                return None
         return Placement(self._candidates[0], recording.rows, recording.chooser)
+
+    def look(self, g: Tensor, kept: int) -> None:
+        """Let a probe see a gradient where there is nothing to record."""
+        self.placement(g, kept)
 
     def _exclude(self, g: Tensor, kept: int) -> None:
         recording = self._recording
-        g = g.nan_to_num(0.0, 0.0, 0.0)
+        g = _finite_part(g)
         quiet = ~recording.selected
         fitting = [
             axis
@@ -243,3 +253,8 @@ class Use:
             raise RecordsMixedError(self)
         self._candidates = fitting
         self._touched = self._touched or bool(g.any())
+
+
+def _finite_part(g: Tensor) -> Tensor:
+    """What is not finite says nothing about where it came from: zero times infinity is enough."""
+    return g.nan_to_num(0.0, 0.0, 0.0)

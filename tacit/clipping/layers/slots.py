@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ class Slot:
 
     def within(self, parameter: Tensor) -> Tensor:
         """This slot's part of a contiguous tensor of the whole parameter's shape."""
+        if self.size == parameter.shape and self.stride == parameter.stride():
+            return parameter
         return parameter.as_strided(
             self.size, self.stride, parameter.storage_offset() + self.offset
         )
@@ -52,18 +55,20 @@ class Lookup:
 class Slots:
     """The trainable parameters of a model, found again by identity during a forward pass."""
 
-    def __init__(self, model: nn.Module, layout: Layout) -> None:
-        named = dict(model.named_parameters())
-        self.parameters: Mapping[str, Tensor] = {name: named[name] for name in layout.names}
+    def __init__(self, parameters: Mapping[str, Tensor], layout: Layout) -> None:
+        self.parameters = parameters
         self._names = {id(p): name for name, p in self.parameters.items()}
         self._lookups: dict[int, Lookup] = {}
         self._groups = dict(zip(layout.names, layout.groups, strict=True))
+        self._whole = {name: self._slot_of(name, p.shape) for name, p in self.parameters.items()}
 
     def whole(self, name: str) -> Slot:
         """The slot of an entire parameter."""
-        shape = self.parameters[name].shape
-        stride = torch.empty(shape, device="meta").stride()
-        return Slot(name, self._groups[name], tuple(shape), stride, 0)
+        return self._whole[name]
+
+    def _slot_of(self, name: str, shape: torch.Size) -> Slot:
+        strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+        return Slot(name, self._groups[name], tuple(shape), tuple(strides), 0)
 
     def names_within(self, module: nn.Module) -> dict[str, str]:
         """The trainable parameters inside a module: its own name for each, and the model's."""

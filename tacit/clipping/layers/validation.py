@@ -11,10 +11,12 @@ from tacit.errors import ModelError
 
 def refuse_mixing_layers(model: nn.Module) -> None:
     """Refuse layers whose output for one record depends on others, now or at a later step."""
-    for name, module in model.named_modules():
-        if not isinstance(module, _BatchNorm):
-            continue
-        kind = type(module).__name__
+    norms = [m for m in model.modules() if isinstance(m, (_BatchNorm, _InstanceNorm))]
+    if not norms:
+        return
+    names = {id(module): name for name, module in model.named_modules()}
+    for module in norms:
+        kind, name = type(module).__name__, names[id(module)]
         if isinstance(module, _InstanceNorm):
             if module.track_running_stats and module.training:
                 raise ModelError(

@@ -1,0 +1,144 @@
+"""Every algorithm for per-record kernels, chosen or not, against one image after the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_fast_support import one_thread as one_thread
+from torch import Tensor
+
+from tacit.clipping.layers.choice import Algorithm, Chooser
+from tacit.clipping.layers.conv_geometry import Geometry, Problem
+from tacit.clipping.layers.kernels import Kernels
+from tacit.clipping.layers.linear import OuterProducts
+
+CHOOSER = Chooser(deterministic=True, memory_ceiling=1 << 30)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    records, images = draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    groups = draw(st.sampled_from([1, 1, 1, 2]))
+    inputs, outputs = (groups * draw(st.integers(1, 3)) for _ in range(2))
+    kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    stride = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (2, 3), (3, 3)]))
+    dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    space = [
+        d * (k - 1) + 1 + draw(st.integers(0, 4)) for k, d in zip(kernel, dilation, strict=True)
+    ]
+    torch.manual_seed(draw(st.integers(0, 9)))
+    x = torch.randn(records * images, inputs, *space, dtype=torch.float64)
+    weight = torch.randn(outputs, inputs // groups, *kernel, dtype=torch.float64)
+    g = torch.randn_like(torch.conv2d(x, weight, None, stride, padding, dilation, groups))
+    if draw(st.booleans()):
+        x, g = (t.to(memory_format=torch.channels_last) for t in (x, g))
+    geometry = Geometry(stride, padding, dilation, groups)
+    return Problem(x, g, tuple(weight.shape), geometry, records)
+
+
+def by_loop(problem: Problem) -> Tensor:
+    weight = problem.x.new_empty(problem.kernel)
+    parts = [problem.part(i, i + 1) for i in range(problem.records)]
+    return torch.stack(
+        [part.geometry.backward(part.x, part.g, weight, (False, True))[1] for part in parts]
+    )
+
+
+def names(problem: Problem) -> list[str]:
+    return [a.name for a in Kernels(problem, CHOOSER)._algorithms(problem)]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problems())
+def test_every_algorithm(problem: Problem) -> None:
+    expected = by_loop(problem)
+    factors = torch.linspace(0.5, 1, problem.records, dtype=torch.float64)
+    for index, name in enumerate(names(problem)):
+        kernels = Kernels(problem, CHOOSER)
+        algorithm = kernels._algorithms(problem)[index]
+        squares = algorithm.run()
+        torch.testing.assert_close(squares, expected.flatten(1).square().sum(1), msg=name)
+        total = torch.ones(problem.kernel, dtype=torch.float64)
+        kernels.add_weighted(factors, total)
+        torch.testing.assert_close(total - 1, torch.tensordot(factors, expected, 1), msg=name)
+        torch.testing.assert_close(kernels.per_record(), expected, msg=name)
+        algorithm.trial()
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(problems())
+def test_silenced_records_are_gone(problem: Problem) -> None:
+    expected = by_loop(problem)
+    expected[0] = 0
+    factors = torch.ones(problem.records, dtype=torch.float64)
+    marked = torch.arange(problem.records) == 0
+    for index, name in enumerate(names(problem)):
+        kernels = Kernels(problem, CHOOSER)
+        kernels._algorithms(problem)[index].run()
+        kernels.silence(marked)
+        total = torch.zeros(problem.kernel, dtype=torch.float64)
+        kernels.add_weighted(factors, total)
+        torch.testing.assert_close(total, expected.sum(0), msg=name)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(*[st.integers(1, 5)] * 4)
+def test_every_algorithm_for_sequences(
+    records: int, positions: int, inputs: int, outputs: int
+) -> None:
+    x = torch.randn(records, positions, inputs, dtype=torch.float64)
+    g = torch.randn(records, positions, outputs, dtype=torch.float64)
+    expected = torch.einsum("rpo,rpi->roi", g, x)
+    factors = torch.linspace(0.5, 1, records, dtype=torch.float64)
+    for index in range(len(OuterProducts(x, g, CHOOSER)._algorithms(positions, inputs, outputs))):
+        products = OuterProducts(x, g, CHOOSER)
+        algorithm = products._algorithms(positions, inputs, outputs)[index]
+        algorithm.trial()
+        torch.testing.assert_close(algorithm.run(), expected.flatten(1).square().sum(1))
+        total = torch.zeros(outputs, inputs, dtype=torch.float64)
+        products.add_weighted(factors, total)
+        torch.testing.assert_close(total, torch.tensordot(factors, expected, 1))
+
+
+def algorithm(name: str, cost: float, memory: int, calls: list[str]) -> Algorithm:
+    def run() -> Tensor:
+        return torch.zeros(1)
+
+    return Algorithm(name, cost, memory, run, lambda: calls.append(name))
+
+
+def test_a_deterministic_choice_never_runs_a_trial() -> None:
+    calls: list[str] = []
+    choices = [algorithm("dear", 2, 1, calls), algorithm("cheap", 1, 1, calls)]
+    chooser = Chooser(deterministic=True, memory_ceiling=10)
+    assert chooser.pick("key", choices).name == "cheap"
+    assert not calls
+
+
+def test_measurements_are_remembered() -> None:
+    calls: list[str] = []
+    choices = [algorithm("a", 1, 1, calls), algorithm("b", 1, 1, calls)]
+    chooser = Chooser(deterministic=False, memory_ceiling=10)
+    first = chooser.pick(("remembered",), choices).name
+    tried = len(calls)
+    assert tried >= 2
+    assert (
+        Chooser(deterministic=False, memory_ceiling=10).pick(("remembered",), choices).name == first
+    )
+    assert len(calls) == tried
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_memory_ceiling_comes_first(deterministic: bool) -> None:
+    choices = [
+        algorithm("large", 1, 100, []),
+        algorithm("small", 9, 5, []),
+        algorithm("least", 99, 4, []),
+    ]
+    chooser = Chooser(deterministic=deterministic, memory_ceiling=5)
+    assert chooser.pick(("ceiling", deterministic), choices).name in ("small", "least")
+    none = Chooser(deterministic=deterministic, memory_ceiling=1)
+    assert none.pick(("no room", deterministic), choices).name == "least"

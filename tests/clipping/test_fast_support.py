@@ -1,0 +1,157 @@
+"""What the tests of the fast engine share: rules, a loss, and the slowest possible oracle."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping.contract import Batch, ClippingRule, Layout
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.rules import Automatic, Flat
+
+CLIP = 0.1
+Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """On tiny tensors a second thread only waits, on a busy machine for a long time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class PerParameter:
+    """Every parameter its own group with its own bound: no norm can hide behind another."""
+
+    parameters: int
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        return tuple(CLIP / (1 + i) for i in range(self.parameters))
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return (1 / self.parameters,) * self.parameters
+
+    def grouping(self, names: Sequence[str]) -> Sequence[int]:
+        return range(len(names))
+
+    def factors(self, norms: Tensor) -> Tensor:
+        return (torch.tensor(self.bounds, dtype=norms.dtype) / norms.clamp_min(1e-30)).clamp_max(1)
+
+
+@dataclass(frozen=True)
+class Multiplied(Flat):
+    """No clipping below twice the bound, so that both sides of the threshold are met."""
+
+    def grouping(self, names: Sequence[str]) -> Sequence[int]:
+        return [i % 2 for i in range(len(names))]
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        return (self.clip, 20 * self.clip)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return (0.5, 0.5)
+
+    def factors(self, norms: Tensor) -> Tensor:
+        return (torch.tensor(self.bounds, dtype=norms.dtype) / norms.clamp_min(1e-30)).clamp_max(1)
+
+
+def rules_for(model: nn.Module) -> list[ClippingRule]:
+    trainable = sum(p.requires_grad for p in model.parameters())
+    return [Flat(CLIP), Automatic(CLIP), PerParameter(trainable), Multiplied(CLIP)]
+
+
+def squared_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """A loss with a different gradient for every record and output."""
+    outputs = model(*batch[:-1]).flatten(1)
+    slopes = torch.linspace(1, 2, outputs.shape[1], dtype=outputs.dtype)
+    return ((outputs * slopes).sin().sum(1) - batch[-1]).square()
+
+
+def batch_of(*inputs: Tensor, dtype: torch.dtype = torch.float64) -> Batch:
+    return (*inputs, torch.linspace(-1, 1, inputs[0].shape[0], dtype=dtype))
+
+
+def by_loop(
+    model: nn.Module, rule: ClippingRule, batch: Batch, views: int = 1, loss: Loss = squared_loss
+) -> Tensor:
+    """One record after the other through ordinary autograd."""
+    layout = Layout.of(model, rule.grouping)
+    named = dict(model.named_parameters())
+    parameters = [named[name] for name in layout.names]
+    total = torch.zeros(layout.size, dtype=parameters[0].dtype)
+    for start in range(0, batch[0].shape[0], views):
+        one = tuple(t[start : start + views] for t in batch)
+        found = torch.autograd.grad(loss(model, one).mean(), parameters, allow_unused=True)
+        gradients = [
+            torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
+        ]
+        squares = torch.zeros(1, len(rule.bounds), dtype=total.dtype)
+        for gradient, group in zip(gradients, layout.groups, strict=True):
+            squares[0, group] += gradient.square().sum()
+        if not bool(squares.isfinite().all()):
+            continue
+        factors = rule.factors(squares.sqrt())
+        scaled = [
+            (g * factors[0, h]).flatten() for g, h in zip(gradients, layout.groups, strict=True)
+        ]
+        total += torch.cat(scaled)
+    return total
+
+
+def fast(
+    model: nn.Module,
+    rule: ClippingRule,
+    batch: Batch,
+    views: int = 1,
+    loss: Loss = squared_loss,
+    deterministic: bool = False,
+) -> Tensor:
+    return (
+        FastEngine(model, rule, deterministic=deterministic)
+        .clipped_sum(loss, [batch], views)
+        .vector
+    )
+
+
+def assert_exact(
+    model: nn.Module,
+    *inputs: Tensor,
+    views: int = 1,
+    loss: Loss = squared_loss,
+    rule: int | None = None,
+) -> None:
+    """Both ways of choosing algorithms, at the first step and after it, in both precisions.
+
+    In single precision the margin is 1e-5 of the bound, or a few times what single precision
+    costs a single record's own gradient where that is more.
+    """
+    for index in range(4) if rule is None else [rule]:
+        exact = torch.empty(0)
+        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+            cast = copy.deepcopy(model).to(dtype)
+            each = rules_for(cast)[index]
+            floats = (t.to(dtype) if t.is_floating_point() else t for t in inputs)
+            batch = batch_of(*floats, dtype=dtype)
+            expected = by_loop(cast, each, batch, views, loss)
+            margin = tolerance * max(each.bounds)
+            if dtype == torch.float64:
+                exact = expected
+            else:
+                margin = max(margin, 4 * float((expected - exact).abs().max()))
+            for deterministic in (False, True):
+                engine = FastEngine(cast, each, deterministic=deterministic)
+                for _ in range(2):
+                    found = engine.clipped_sum(loss, [batch], views).vector
+                    torch.testing.assert_close(found, expected, rtol=0, atol=margin)
