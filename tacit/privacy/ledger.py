@@ -141,7 +141,7 @@ def spent(entries: list[Entry]) -> DpEvent:
 
 
 def _appending(path: Path) -> IO[bytes]:
-    return open(path, "ab", buffering=0)  # noqa: SIM115 - the ledger closes it
+    return open(path, "ab", buffering=0)
 
 
 def _digest(line: bytes) -> str:
