@@ -18,8 +18,8 @@ demo: $(STAMP)
 	$(BIN)/tacit train digits --epsilon 3 --delta 1e-5
 
 lint: $(STAMP)
-	$(BIN)/ruff check tacit tests
-	$(BIN)/ruff format --check tacit tests
+	$(BIN)/ruff check tacit tests benchmarks
+	$(BIN)/ruff format --check tacit tests benchmarks
 	$(BIN)/mypy
 
 test: $(STAMP) lint

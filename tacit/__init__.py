@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.config import Recipe
     from tacit.errors import TacitError
-    from tacit.loop import Result, cross_entropy, fit
+    from tacit.loop import Result, fit
+    from tacit.losses import cross_entropy
     from tacit.privacy.plan import Question, solve
     from tacit.privacy.relations import Relation
     from tacit.private_steps import PrivateSteps
@@ -30,7 +31,7 @@ _HOME = {
     "Relation": "privacy.relations",
     "Result": "loop",
     "TacitError": "errors",
-    "cross_entropy": "loop",
+    "cross_entropy": "losses",
     "fit": "loop",
     "solve": "privacy.plan",
 }

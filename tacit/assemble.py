@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from tacit.clipping import rules
-from tacit.clipping.contract import Batch, ClippingRule
+from tacit.clipping.contract import ClippingRule
 from tacit.clipping.engines import engine_for
 from tacit.config import DpSgdRecipe, Recipe
 from tacit.data.batches import Gatherer, Records, TensorRecords
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import ArgumentError, RunError
+from tacit.losses import LossCheck, one_record
 from tacit.methods.base import Method
 from tacit.methods.dpsgd import DpSgd
 from tacit.methods.plain import PlainSgd
@@ -104,8 +105,7 @@ def assemble(
     library's own, so that a resumed run repeats its steps exactly.
     """
     steps = step_count(recipe, len(records))
-    like = _one_record(records)
-    validate.check(model, like[0])
+    validate.check(model, one_record(records)[0])
     own_inputs = repeatable and optimizer is None and isinstance(records, TensorRecords)
     bits = _bits(model, records) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
@@ -126,7 +126,7 @@ def assemble(
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
         run.save_checkpoint(state.snapshot())
-        return Steps(method, state, book, source, generation, like)
+        return Steps(method, state, book, source, generation, LossCheck(model, records))
     _restore(run, state, ledger)
     ledger.append(
         "resume",
@@ -137,7 +137,7 @@ def assemble(
             "key": source.fingerprint,
         },
     )
-    return Steps(method, state, ledger, source, generation, like)
+    return Steps(method, state, ledger, source, generation, LossCheck(model, records))
 
 
 def _check_key(run: RunDir, ledger: Ledger, source: RandomSource) -> None:
@@ -265,11 +265,6 @@ def _rule(method: DpSgdRecipe) -> ClippingRule:
     if method.clipping == "automatic":
         return rules.Automatic(method.clip)
     return rules.Flat(method.clip)
-
-
-def _one_record(records: Records) -> Batch:
-    """One record, for shapes and types only: the checks make up their own values."""
-    return records.batch(torch.zeros(1, dtype=torch.int64))
 
 
 def _header(

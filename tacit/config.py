@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from tacit.clipping.engines import EngineName
@@ -30,8 +37,20 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("true and false are not numbers")
+    return value
+
+
+_Number = BeforeValidator(_number)
+Positive = Annotated[float, _Number, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, _Number, Field(ge=0, allow_inf_nan=False)]
+Clip = Annotated[float, _Number, Field(ge=1e-6, le=1e6)]
+Fraction = Annotated[float, _Number, Field(ge=0, lt=1)]
+Count = Annotated[int, _Number, Field(gt=0)]
+CountFromZero = Annotated[int, _Number, Field(ge=0)]
 
 
 class _Section(BaseModel):
@@ -42,7 +61,7 @@ class DataRecipe(_Section):
     """Which records, and which of them are for evaluation."""
 
     name: str = "digits"
-    holdout: Annotated[int, Field(ge=0)] = 0
+    holdout: CountFromZero = 0
     """Evaluate on this many records taken out of the training set, instead of the test set."""
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -61,7 +80,7 @@ class DpSgdRecipe(_Section):
     """DP-SGD: how per-record gradients are clipped."""
 
     name: Literal["dpsgd"] = "dpsgd"
-    clip: Positive = 1.0
+    clip: Clip = 1.0
     clipping: Literal["flat", "automatic"] = "flat"
 
 
@@ -76,7 +95,7 @@ class PrivacyRecipe(_Section):
     noise is used and must keep within epsilon. Given neither, epsilon is 3."""
 
     epsilon: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Annotated[float, _Number, Field(gt=0, lt=1)] = 1e-5
     noise: Positive | None = None
     relation: Relation = Relation.ADD_OR_REMOVE_ONE
     tuned_on: str = ""
@@ -94,17 +113,17 @@ class TrainingRecipe(_Section):
     """How the weights are updated."""
 
     epochs: Positive = 10.0
-    batch_size: Annotated[int, Field(gt=0)] = 256
-    micro_batch: Annotated[int, Field(gt=0)] = 256
+    batch_size: Count = 256
+    micro_batch: Count = 256
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: Positive = 0.5
     momentum: Fraction = 0.0
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    weight_decay: NotNegative = 0.0
     schedule: Schedule = Schedule.CONSTANT
     warmup: Fraction = 0.0
     average: Fraction = 0.0
     """Decay of the exponential moving average of the weights; 0 releases the last weights."""
-    views: Annotated[int, Field(gt=0)] = 1
+    views: Count = 1
     """Augmented copies of each record whose gradients are averaged before clipping."""
     augment: tuple[Augmentation, ...] = ()
 
@@ -118,7 +137,7 @@ class TrainingRecipe(_Section):
 class RunRecipe(_Section):
     """What does not change the promise."""
 
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: CountFromZero | None = None
     """Fixes all randomness; anyone who knows it can subtract the noise."""
     evaluate_every: Positive = 1.0
     """Epochs between evaluations."""

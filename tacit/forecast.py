@@ -48,7 +48,7 @@ def _measure(
     from tacit import models
     from tacit.clipping.engines import engine_for
     from tacit.clipping.rules import Flat
-    from tacit.loop import cross_entropy
+    from tacit.losses import cross_entropy
     from tacit.noise.gaussian import GaussianNoise
     from tacit.noise.source import RandomSource
     from tacit.optim import PrivateOptimizer

@@ -9,25 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.assemble import Facts, assemble
 from tacit.clipping.contract import LossFunction
 from tacit.config import Recipe
-from tacit.data.batches import Records, TensorRecords, as_records
-from tacit.errors import ArgumentError, DataError
+from tacit.data.batches import Records, as_records
+from tacit.errors import ArgumentError
 from tacit.journal import Journal
+from tacit.losses import check_labels, cross_entropy
 from tacit.privacy import certificate, ledger
 from tacit.progress import Silent, Watcher
 from tacit.report import write_report
 from tacit.rundir import RunDir
 from tacit.steps import Steps
-
-
-def cross_entropy(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """The default loss, one value per row."""
-    return F.cross_entropy(model(batch[0]), batch[-1], reduction="none")
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def fit(
     recipe, own = chosen(model, recipe, optimizer, settings)
     records = as_records(train)
     public = None if test is None else as_records(test)
-    _check_labels(records, model, loss)
+    check_labels(records, model, loss)
     run = directory(out, resume)
     if resume and run.finished:
         return certified(run)
@@ -189,24 +184,3 @@ def new_run_path(label: str = "run") -> Path:
         number += 1
         path = base.with_name(f"{base.name}-{number}")
     return path
-
-
-def _check_labels(records: object, model: nn.Module, loss: LossFunction) -> None:
-    """Every label must name an output of the model, where both are known."""
-    if not isinstance(records, TensorRecords) or loss is not cross_entropy:
-        return
-    labels = records.labels
-    if labels.is_floating_point() or labels.dim() != 1:
-        raise DataError(
-            f"labels have type {labels.dtype} and {labels.dim()} dimensions; give one whole"
-            " number per record, or a loss function of your own"
-        )
-    model.eval()
-    with torch.no_grad():
-        outputs = model(records.batch(torch.zeros(1, dtype=torch.int64))[0]).shape[-1]
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= outputs:
-        raise DataError(
-            f"some labels lie outside 0…{outputs - 1}, though the model has {outputs} outputs;"
-            " mend the labels or give the model more outputs"
-        )

@@ -14,7 +14,8 @@ from tacit.clipping.contract import Batch, LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import as_records
 from tacit.journal import Journal
-from tacit.loop import Result, chosen, cross_entropy, directory, finish
+from tacit.loop import Result, chosen, directory, finish
+from tacit.losses import cross_entropy
 from tacit.privacy import accountants
 from tacit.progress import Silent
 

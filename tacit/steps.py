@@ -6,7 +6,7 @@ This is the lower level for people's own loops, and what `tacit.fit` itself driv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from dp_accounting import DpEvent
@@ -14,7 +14,6 @@ from dp_accounting import DpEvent
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
 from tacit.methods.base import Method
-from tacit.models import validate
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -37,7 +36,7 @@ class Steps:
         ledger: Ledger,
         source: RandomSource,
         generation: int,
-        like: Batch,
+        check: Callable[[LossFunction], None],
     ) -> None:
         self.method = method
         self.state = state
@@ -53,8 +52,7 @@ class Steps:
         }
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
-        self._like = like
-        self._checked: LossFunction | None = None
+        self._check = check
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -96,9 +94,7 @@ class Steps:
             raise RunError(
                 "the last step was interrupted half way; continue from the last save with resume"
             )
-        if loss is not self._checked:
-            validate.check_loss(self.state.model, loss, self._like)
-            self._checked = loss
+        self._check(loss)
         step = self.state.step
         self._interrupted = True
         self._pay(step)

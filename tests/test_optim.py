@@ -8,7 +8,7 @@ from torch import nn
 
 from tacit.data.batches import TensorRecords
 from tacit.evaluate import evaluate
-from tacit.loop import cross_entropy
+from tacit.losses import cross_entropy
 from tacit.optim import Pace, Schedule, WeightAverage, weights_swapped
 
 

@@ -17,7 +17,8 @@ from torch.utils.data import Dataset
 from tacit.assemble import Facts, assemble
 from tacit.data.batches import DatasetRecords, TensorRecords
 from tacit.errors import RunError
-from tacit.loop import Result, cross_entropy, fit
+from tacit.loop import Result, fit
+from tacit.losses import cross_entropy
 from tacit.privacy import ledger
 from tacit.rundir import RunDir
 from tacit.steps import Steps

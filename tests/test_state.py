@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tacit.errors import RunError
-from tacit.loop import cross_entropy
+from tacit.losses import cross_entropy
 from tacit.state import Snapshot
 from tacit.steps import Steps
 

@@ -30,6 +30,11 @@ class Records(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def labels(self) -> Tensor:
+        """All labels; private like the records."""
+        ...
+
     def batch(self, indices: Tensor) -> Batch:
         """These records, in this order."""
         ...
@@ -55,13 +60,17 @@ class TensorRecords:
             raise DataError(f"{len(features)} records but {len(labels)} labels; they must match")
         if features.is_floating_point() and not bool(torch.isfinite(features).all()):
             raise DataError("features hold NaN or infinite values; clean them before training")
-        self.features, self.labels = features, labels
+        self.features, self._labels = features, labels
         broadcast = (-1, *([1] * (features.dim() - 2)))
         self._mean = torch.tensor(mean).view(broadcast) if mean else None
         self._std = torch.tensor(std).view(broadcast) if std else None
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @property
+    def labels(self) -> Tensor:
+        return self._labels
 
     def batch(self, indices: Tensor) -> Batch:
         x = self.features[indices]
@@ -86,6 +95,14 @@ class DatasetRecords:
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
+
+    @property
+    def labels(self) -> Tensor:
+        """From `targets` where the dataset keeps them apart; otherwise every record is read."""
+        targets = getattr(self._dataset, "targets", None)
+        if targets is not None and len(targets) == len(self):
+            return torch.as_tensor(targets)
+        return torch.cat([self.batch(torch.tensor([i]))[-1] for i in range(len(self))])
 
     def batch(self, indices: Tensor) -> Batch:
         if len(indices) == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 
@@ -46,11 +46,6 @@ def epsilon(
     """
     check_delta(delta)
     return _EPSILON[Accountant(accountant)](_frozen(event), delta, Relation(relation))
-
-
-def composed_loss(event: DpEvent, relation: Relation) -> Sequence[pld.ComposedLoss]:
-    """The loss distributions of a run, one for each direction of the relation."""
-    return _losses(_frozen(event), relation)
 
 
 def check_delta(delta: float) -> None:

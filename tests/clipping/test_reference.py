@@ -12,7 +12,7 @@ from tacit.clipping.contract import Batch
 from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Automatic, Flat
 from tacit.errors import ModelError
-from tacit.loop import cross_entropy
+from tacit.losses import cross_entropy
 from tacit.privacy.relations import Relation
 
 CLIP = 0.05

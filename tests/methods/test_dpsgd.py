@@ -19,7 +19,7 @@ from tacit.config import Recipe
 from tacit.data.batches import Gatherer, TensorRecords
 from tacit.data.sampling import ShuffledSampler
 from tacit.errors import NoProofError
-from tacit.loop import cross_entropy
+from tacit.losses import cross_entropy
 from tacit.methods.dpsgd import DpSgd
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ModelError
-from tacit.loop import cross_entropy
+from tacit.losses import cross_entropy
 from tacit.models import check, findings, mended
 from tacit.models.validate import check_loss
 

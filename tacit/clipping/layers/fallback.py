@@ -166,7 +166,7 @@ def _mapped(
     """The outputs of all records, stacked: by torch.func, or one by one where that gives up."""
     try:
         return vmap(one, randomness="different")(leaves, inputs)
-    except Exception:
+    except (RuntimeError, ValueError, TypeError):
         return _looped(one, leaves, inputs, records)
 
 
