@@ -53,7 +53,7 @@ def main() -> None:
     wanted = [(name, seed) for seed in range(arguments.seeds) for name in names]
     missing = [key for key in wanted if not is_stored(arguments.page, *key)]
     os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
         runs = [pool.submit(measure, name, seed, arguments.data_dir) for name, seed in missing]
         for run in as_completed(runs):
             add(arguments.page, run.result())

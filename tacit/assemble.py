@@ -13,23 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from tacit.clipping import rules
-from tacit.clipping.contract import ClippingRule
-from tacit.clipping.engines import engine_for
-from tacit.config import DpSgdRecipe, Recipe
-from tacit.data.batches import Gatherer, Records, TensorRecords
-from tacit.data.sampling import PoissonSampler, ShuffledSampler
-from tacit.errors import ArgumentError, RunError
+from tacit.config import Recipe
+from tacit.data.batches import Records, TensorRecords
+from tacit.errors import RunError
 from tacit.losses import LossCheck, one_record
 from tacit.methods.base import Method
-from tacit.methods.dpsgd import DpSgd
-from tacit.methods.plain import PlainSgd
+from tacit.methods.build import Parts, build, clipping_sentence, step_count
 from tacit.models import validate
 from tacit.noise.source import RandomSource
 from tacit.optim import Pace, PrivateOptimizer, WeightAverage
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.plan import Question, SampledSchedule, solve, steps_for
 from tacit.rundir import RunDir
 from tacit.state import TrainingState
 from tacit.steps import Steps
@@ -43,49 +37,6 @@ class Facts:
     not_covered: tuple[str, ...] = ()
     evaluated_on: str = ""
     class_names: tuple[str, ...] = ()
-
-
-def step_count(recipe: Recipe, records: int) -> int:
-    """The steps of a recipe on so many records."""
-    size = recipe.training.batch_size
-    if size > records:
-        raise ArgumentError(
-            f"batch_size is {size}, larger than the {records} training records; choose a smaller"
-            " batch"
-        )
-    return steps_for(recipe.training.epochs, records, size)
-
-
-def schedule_for(recipe: Recipe, records: int) -> SampledSchedule:
-    """The steps and noise of a recipe, solved for where only ε is given."""
-    training, privacy = recipe.training, recipe.privacy
-    steps = step_count(recipe, records)
-    if privacy.noise is not None:
-        given = SampledSchedule(records, training.batch_size, steps, privacy.noise)
-        _check_budget(given, recipe)
-        return given
-    return solve(
-        Question(
-            delta=privacy.delta,
-            epsilon=privacy.epsilon,
-            steps=steps,
-            batch_size=training.batch_size,
-            records=records,
-            relation=privacy.relation,
-        )
-    )
-
-
-def _check_budget(schedule: SampledSchedule, recipe: Recipe) -> None:
-    privacy = recipe.privacy
-    if privacy.epsilon is None:
-        return
-    proven = schedule.proven(privacy.delta, privacy.relation)
-    if proven > privacy.epsilon:
-        raise ArgumentError(
-            f"noise is {privacy.noise:g}, which costs ε = {proven:.4f}, more than epsilon ="
-            f" {privacy.epsilon:g}; leave out one of the two, or use more noise"
-        )
 
 
 def assemble(
@@ -117,7 +68,7 @@ def assemble(
     else:
         own = PrivateOptimizer(model, optimizer)
     state = TrainingState(model, own, _average(recipe, model))
-    method = _method(recipe, model, records, own, source)
+    method = build(Parts(recipe, model, records, own, source, state.memory))
     if ledger is None:
         run.write(run.recipe, recipe.as_toml().encode())
         run.save_key(source, generation)
@@ -232,48 +183,13 @@ def _average(recipe: Recipe, model: nn.Module) -> WeightAverage | None:
     return WeightAverage(model, decay) if decay else None
 
 
-def _method(
-    recipe: Recipe,
-    model: nn.Module,
-    records: Records,
-    optimizer: PrivateOptimizer,
-    source: RandomSource,
-) -> Method:
-    training = recipe.training
-    gatherer = Gatherer(records, training.micro_batch, training.views, training.augment)
-    if isinstance(recipe.method, DpSgdRecipe):
-        return DpSgd(
-            schedule_for(recipe, len(records)),
-            PoissonSampler(len(records), training.batch_size, source),
-            engine_for(
-                model,
-                _rule(recipe.method),
-                recipe.run.engine,
-                deterministic=recipe.run.deterministic,
-            ),
-            gatherer,
-            optimizer,
-            source,
-            recipe.privacy.relation,
-        )
-    steps = step_count(recipe, len(records))
-    shuffled = ShuffledSampler(len(records), training.batch_size, source)
-    return PlainSgd(model, steps, shuffled, gatherer, optimizer, source)
-
-
-def _rule(method: DpSgdRecipe) -> ClippingRule:
-    if method.clipping == "automatic":
-        return rules.Automatic(method.clip)
-    return rules.Flat(method.clip)
-
-
 def _header(
     recipe: Recipe, method: Method, records: Records, source: RandomSource, facts: Facts
 ) -> dict[str, Any]:
     """The ledger's first entry: everything that the certificate will say."""
     privacy, promise = recipe.privacy, method.promise
     claim = method.claim(privacy.delta)
-    planned = events.repeated(method.charge(0), promise.steps)
+    planned = events.counted(method.charge(step) for step in range(promise.steps))
     warnings = []
     if privacy.delta >= 1 / len(records):
         warnings.append(
@@ -288,7 +204,7 @@ def _header(
     return {
         "title": recipe.title or f"{recipe.model.name} on {recipe.data.name}",
         **promise.as_json(),
-        "clipping": _clipping_sentence(recipe),
+        "clipping": clipping_sentence(recipe),
         "delta": privacy.delta,
         "budget": privacy.epsilon,
         "planned": events.to_json(planned),
@@ -308,14 +224,3 @@ def _header(
         | {"python": platform.python_version()},
         "recipe_digest": recipe.digest(),
     }
-
-
-def _clipping_sentence(recipe: Recipe) -> str:
-    method = recipe.method
-    if not isinstance(method, DpSgdRecipe):
-        return "none"
-    rule = "normalised to" if method.clipping == "automatic" else "clipped to"
-    return (
-        f"each record's gradient is {rule} norm {method.clip:g}, their sum gets normal noise and is"
-        " divided by the expected batch size"
-    )

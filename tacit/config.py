@@ -76,12 +76,17 @@ class ModelRecipe(_Section):
     """Replace layers that cannot be private by ones that can."""
 
 
-class DpSgdRecipe(_Section):
-    """DP-SGD: how per-record gradients are clipped."""
+class ClippedRecipe(_Section):
+    """How per-record gradients are clipped."""
 
-    name: Literal["dpsgd"] = "dpsgd"
     clip: Clip = 1.0
     clipping: Literal["flat", "automatic"] = "flat"
+
+
+class DpSgdRecipe(ClippedRecipe):
+    """DP-SGD."""
+
+    name: Literal["dpsgd"] = "dpsgd"
 
 
 class PlainRecipe(_Section):
@@ -97,7 +102,8 @@ class PrivacyRecipe(_Section):
     epsilon: Positive | None = None
     delta: Annotated[float, _Number, Field(gt=0, lt=1)] = 1e-5
     noise: Positive | None = None
-    relation: Relation = Relation.ADD_OR_REMOVE_ONE
+    relation: Relation | None = None
+    """Against which change the promise is made; the method's own where none is given."""
     tuned_on: str = ""
     """In words, for the certificate: what the recipe's settings were tuned on."""
 

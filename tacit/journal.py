@@ -129,13 +129,13 @@ class Journal:
             return evaluate(state.model, self._public, self._loss)
 
     def _spent(self) -> float | None:
-        privacy = self._recipe.privacy
-        spent = accountants.epsilon(self._steps.spent(), privacy.delta, privacy.relation)
+        relation = self._steps.method.promise.relation
+        spent = accountants.epsilon(self._steps.spent(), self._recipe.privacy.delta, relation)
         return spent if math.isfinite(spent) else None
 
     def _curve(self) -> list[tuple[int, float]]:
         """ε after so many charges, from the ledger."""
-        privacy = self._recipe.privacy
+        delta, relation = self._recipe.privacy.delta, self._steps.method.promise.relation
         charged = [
             events.from_json(entry.body["event"])
             for entry in self._steps.ledger.entries
@@ -145,14 +145,7 @@ class Journal:
             return []
         cuts = {math.ceil(len(charged) * i / _CURVE_POINTS) for i in range(1, _CURVE_POINTS + 1)}
         return [
-            (
-                cut,
-                round_up(
-                    accountants.epsilon(
-                        events.composed(charged[:cut]), privacy.delta, privacy.relation
-                    )
-                ),
-            )
+            (cut, round_up(accountants.epsilon(events.counted(charged[:cut]), delta, relation)))
             for cut in sorted(cuts)
         ]
 

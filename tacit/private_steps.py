@@ -85,8 +85,8 @@ class PrivateSteps:
     @property
     def epsilon(self) -> float:
         """ε proven for the steps taken so far."""
-        privacy = self._recipe.privacy
-        return accountants.epsilon(self._steps.spent(), privacy.delta, privacy.relation)
+        relation = self._steps.method.promise.relation
+        return accountants.epsilon(self._steps.spent(), self._recipe.privacy.delta, relation)
 
     def checkpoint(self) -> None:
         """Save the state, so that `resume=True` goes on from here."""

@@ -55,6 +55,8 @@ class TrainingState:
     step: int = 0
     history: Json = field(default_factory=dict)
     """Public values gathered on the way, such as evaluations and seconds."""
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """What the method remembers between steps, such as noise in use; private."""
 
     def snapshot(self) -> Snapshot:
         """The state now; `restore` brings it back bit for bit."""
@@ -68,12 +70,15 @@ class TrainingState:
                     scalars[f"{index}.{key}"] = value
         if self.average is not None:
             tensors |= {f"average.{k}": v.clone() for k, v in self.average.values.items()}
+        tensors |= {f"memory.{k}": v.clone() for k, v in self.memory.items()}
         history = json.loads(json.dumps(self.history))
         return Snapshot(tensors, {"step": self.step, "optimizer": scalars, "history": history})
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of the same model and optimizer."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "average": {}}
+        parts: dict[str, dict[str, Tensor]] = {
+            kind: {} for kind in ("model", "optimizer", "average", "memory")
+        }
         for name, tensor in snapshot.tensors.items():
             kind, _, rest = name.partition(".")
             parts[kind][rest] = tensor
@@ -90,6 +95,8 @@ class TrainingState:
         self.optimizer.inner.load_state_dict({"state": slots, "param_groups": groups})
         if self.average is not None:
             self.average.values = {k: v.clone() for k, v in parts["average"].items()}
+        self.memory.clear()
+        self.memory.update({k: v.clone() for k, v in parts["memory"].items()})
         self.step = int(snapshot.values["step"])
         self.history = json.loads(json.dumps(snapshot.values["history"]))
 

@@ -56,7 +56,7 @@ class Steps:
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
-        return events.composed([events.repeated(e, n) for e, n in self._spent.items()])
+        return events.counted(self._spent)
 
     @property
     def remaining(self) -> int:

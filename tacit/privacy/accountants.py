@@ -45,7 +45,20 @@ def epsilon(
     1.57
     """
     check_delta(delta)
-    return _EPSILON[Accountant(accountant)](_frozen(event), delta, Relation(relation))
+    relation = Relation(relation)
+    if not covers(event, relation):
+        raise NoProofError(
+            f"the records' order is fixed in advance, which no proof covers under {relation.value}:"
+            " adding or removing a record moves all others; use zero-out or replace-one"
+        )
+    return _EPSILON[Accountant(accountant)](_frozen(event), delta, relation)
+
+
+def covers(event: DpEvent, relation: Relation) -> bool:
+    """Whether a proof here covers every part of `event` under `relation`."""
+    return relation in _KEEPS_THE_COUNT or not any(
+        isinstance(leaf, events.FixedOrderDpEvent) for leaf in events.leaves(event)
+    )
 
 
 def check_delta(delta: float) -> None:
@@ -57,11 +70,15 @@ def check_delta(delta: float) -> None:
         )
 
 
+_REPLACED = (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES)
+_KEEPS_THE_COUNT = (*_REPLACED, Relation.ZERO_OUT)
 Leaves = tuple[tuple[DpEvent, int], ...]
 
 
 def _frozen(event: DpEvent) -> Leaves:
-    counts: Counter[DpEvent] = events.leaves(event)
+    counts: Counter[DpEvent] = Counter()
+    for leaf, count in events.leaves(event).items():
+        counts[leaf.event if isinstance(leaf, events.FixedOrderDpEvent) else leaf] += count
     return tuple(sorted(counts.items(), key=lambda item: repr(item[0])))
 
 
@@ -123,7 +140,7 @@ def _rdp(leaves: Leaves, delta: float, relation: Relation) -> float:
     total = np.zeros(len(rdp.ORDERS))
     for event, count in leaves:
         rate, sigma = _sampled_gaussian(event)
-        if relation in (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES):
+        if relation in _REPLACED:
             if rate != 1.0:
                 raise NoProofError(
                     f"the RDP accountant has no proof for Poisson sampling under"
@@ -146,7 +163,7 @@ def _gaussian(leaves: Leaves, delta: float, relation: Relation) -> float:
                 " accountant 'pld'"
             )
         mu_squared += count / sigma**2
-    doubling = 2.0 if relation in (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES) else 1.0
+    doubling = 2.0 if relation in _REPLACED else 1.0
     return gaussian.epsilon_of(doubling * math.sqrt(mu_squared), delta)
 
 

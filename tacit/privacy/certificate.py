@@ -62,12 +62,16 @@ def issue(
     at_delta = float(promise["delta"]) if delta is None else delta
     planned = events.from_json(promise["planned"])
     charged = spent(list(entries))
-    covering = _larger(planned, charged, at_delta, accountant)
     relation = Relation(promise["relation"])
+    covering = _larger(planned, charged, at_delta, relation, accountant)
+    shown = [
+        each
+        for each in dict.fromkeys((*SHOWN_RELATIONS, relation))
+        if each is relation or (accountant is Accountant.PLD and accountants.covers(covering, each))
+    ]
     proven = {
         each.value: round_up(accountants.epsilon(covering, at_delta, each, accountant))
-        for each in dict.fromkeys((*SHOWN_RELATIONS, relation))
-        if accountant is Accountant.PLD or each is relation
+        for each in shown
     }
     epsilon = proven.get(relation.value)
     private = epsilon is not None and math.isfinite(epsilon)
@@ -102,8 +106,10 @@ def issue(
     return certificate
 
 
-def _larger(planned: DpEvent, charged: DpEvent, delta: float, accountant: Accountant) -> DpEvent:
-    cost = [accountants.epsilon(e, delta, accountant=accountant) for e in (planned, charged)]
+def _larger(
+    planned: DpEvent, charged: DpEvent, delta: float, relation: Relation, accountant: Accountant
+) -> DpEvent:
+    cost = [accountants.epsilon(e, delta, relation, accountant) for e in (planned, charged)]
     return planned if cost[0] >= cost[1] else charged
 
 

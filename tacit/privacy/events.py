@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import dp_accounting as dpa
@@ -50,6 +52,22 @@ def poisson(probability: float, event: DpEvent) -> DpEvent:
     return event if probability == 1.0 else dpa.PoissonSampledDpEvent(probability, event)
 
 
+@dataclass(frozen=True)
+class FixedOrderDpEvent(DpEvent):  # type: ignore[misc]
+    """`event`, where every record has its place in an order that is fixed in advance.
+
+    Adding or removing a record would move the others, so only relations that keep the number of
+    records are covered.
+    """
+
+    event: DpEvent
+
+
+def fixed_order(event: DpEvent) -> DpEvent:
+    """`event` on records whose places do not depend on the data."""
+    return FixedOrderDpEvent(event)
+
+
 def repeated(event: DpEvent, count: int) -> DpEvent:
     """`event`, `count` times over."""
     return dpa.SelfComposedDpEvent(event, count)
@@ -58,6 +76,11 @@ def repeated(event: DpEvent, count: int) -> DpEvent:
 def composed(events: list[DpEvent]) -> DpEvent:
     """All of these events, in any order."""
     return dpa.ComposedDpEvent(events)
+
+
+def counted(events: Iterable[DpEvent]) -> DpEvent:
+    """All of these events, equal ones together; a Counter says itself how often each happened."""
+    return composed([repeated(event, count) for event, count in Counter(events).items()])
 
 
 def leaves(event: DpEvent) -> Counter[DpEvent]:
@@ -87,6 +110,8 @@ def to_json(event: DpEvent) -> Json:
         return {"gaussian": event.noise_multiplier}
     if isinstance(event, dpa.PoissonSampledDpEvent):
         return {"poisson": event.sampling_probability, "of": to_json(event.event)}
+    if isinstance(event, FixedOrderDpEvent):
+        return {"fixed-order": to_json(event.event)}
     if isinstance(event, dpa.SelfComposedDpEvent):
         return {"repeat": event.count, "of": to_json(event.event)}
     if isinstance(event, dpa.ComposedDpEvent):
@@ -105,6 +130,8 @@ def from_json(data: Json) -> DpEvent:
             return gaussian(float(noise))
         case {"poisson": float() | int() as rate, "of": dict() as inner} if 0 < rate <= 1:
             return poisson(float(rate), from_json(inner))
+        case {"fixed-order": dict() as inner}:
+            return fixed_order(from_json(inner))
         case {"repeat": int() as count, "of": dict() as inner} if count >= 0:
             return repeated(from_json(inner), count)
         case {"all": list() as parts}:
