@@ -123,6 +123,12 @@ def _source(
     source, generation = run.load_key()
     if bits is not None and run.read_json(run.private / "bits.json") == bits:
         return source, generation, True
+    if recipe.method.correlated:
+        raise RunError(
+            f"{run.path}: noise is correlated over the steps, so the run can only go on where it"
+            " repeats itself bit for bit; the records, the model, the loss, the versions or the"
+            " machine differ from those it was started with. What it spent stays in its ledger"
+        )
     source, generation = source.renewed(generation + 1), generation + 1
     run.save_key(source, generation)
     run.write_json(run.private / "bits.json", bits)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import (
@@ -30,6 +30,7 @@ from tacit.data.batches import Augmentation
 from tacit.errors import ArgumentError
 from tacit.models import InitialWeights
 from tacit.optim import Schedule
+from tacit.privacy.fixed_order import BatchOrder
 from tacit.privacy.relations import Relation
 
 if sys.version_info >= (3, 11):
@@ -76,7 +77,12 @@ class ModelRecipe(_Section):
     """Replace layers that cannot be private by ones that can."""
 
 
-class ClippedRecipe(_Section):
+class _Method(_Section):
+    correlated: ClassVar[bool] = False
+    """Whether later noise depends on earlier draws, so that a run cannot go on with a new key."""
+
+
+class ClippedRecipe(_Method):
     """How per-record gradients are clipped."""
 
     clip: Clip = 1.0
@@ -89,10 +95,30 @@ class DpSgdRecipe(ClippedRecipe):
     name: Literal["dpsgd"] = "dpsgd"
 
 
-class PlainRecipe(_Section):
+class DpFtrlRecipe(ClippedRecipe):
+    """DP-FTRL: how noise is shared between steps."""
+
+    correlated: ClassVar[bool] = True
+    name: Literal["dpftrl"] = "dpftrl"
+    mechanism: Literal["tree", "banded", "amplified"] = "tree"
+    restart_every: CountFromZero = 0
+    """Epochs after which a new tree starts; 0 keeps one tree."""
+    completion: bool = False
+    """Fill up a tree with empty leaves before a restart."""
+    reduced: bool = True
+    """Honaker's estimate: less variance from the same nodes."""
+    order: BatchOrder = "same"
+    bands: CountFromZero = 0
+    """Bands of the factor, and groups of the amplified one; 0 chooses them."""
+
+
+class PlainRecipe(_Method):
     """Plain SGD, without privacy."""
 
     name: Literal["plain"] = "plain"
+
+
+MethodRecipe = Annotated[DpSgdRecipe | DpFtrlRecipe | PlainRecipe, Field(discriminator="name")]
 
 
 class PrivacyRecipe(_Section):
@@ -161,7 +187,9 @@ class Recipe(_Section):
     title: str = ""
     data: DataRecipe = DataRecipe()
     model: ModelRecipe = ModelRecipe()
-    method: Annotated[DpSgdRecipe | PlainRecipe, Field(discriminator="name")] = DpSgdRecipe()
+    method: Annotated[DpSgdRecipe | DpFtrlRecipe | PlainRecipe, Field(discriminator="name")] = (
+        DpSgdRecipe()
+    )
     privacy: PrivacyRecipe = PrivacyRecipe(epsilon=3.0)
     training: TrainingRecipe = TrainingRecipe()
     run: RunRecipe = RunRecipe()
@@ -209,12 +237,18 @@ class Recipe(_Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+_METHODS: dict[str, type[BaseModel]] = {
+    "dpsgd": DpSgdRecipe,
+    "dpftrl": DpFtrlRecipe,
+    "plain": PlainRecipe,
+}
 _SECTION_OF = {
     key: section
     for section, model in (
         ("data", DataRecipe),
         ("model", ModelRecipe),
         ("method", DpSgdRecipe),
+        ("method", DpFtrlRecipe),
         ("privacy", PrivacyRecipe),
         ("training", TrainingRecipe),
         ("run", RunRecipe),
@@ -295,7 +329,7 @@ def _explain(error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
         path = [str(part) for part in problem["loc"]]
-        key = ".".join(part for part in path if part not in ("dpsgd", "plain"))
+        key = ".".join(part for part in path if part not in _METHODS)
         if problem["type"] == "extra_forbidden":
             known = _known_keys(path[:-1])
             near = get_close_matches(path[-1], known, 1, cutoff=0.5)
@@ -309,8 +343,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: list[str]) -> list[str]:
     section: type[BaseModel] = Recipe
     for part in path:
-        if part in ("dpsgd", "plain"):
-            section = DpSgdRecipe if part == "dpsgd" else PlainRecipe
+        if part in _METHODS:
+            section = _METHODS[part]
             continue
         field: FieldInfo | None = section.model_fields.get(part)
         if field is not None and isinstance(field.annotation, type):

@@ -90,6 +90,13 @@ class ClippedSum:
         times = 2.0 if relation in (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES) else 1.0
         return tuple(times * bound for bound in self.bounds)
 
+    def noise_scales(self, multiplier: float, relation: Relation) -> tuple[float, ...]:
+        """Standard deviation of each parameter's noise, for the Gaussian mechanism with this
+        multiplier: group h gets multiplier·Δ_h/√share_h, and shares add up to one."""
+        moved = self.sensitivity(relation)
+        each = [multiplier * m / math.sqrt(s) for m, s in zip(moved, self.shares, strict=True)]
+        return tuple(each[group] for group in self.layout.groups)
+
 
 class ClippingEngine(Protocol):
     """Computes clipped sums; the slow oracle and every fast engine look the same from outside."""

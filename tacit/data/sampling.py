@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -59,3 +60,64 @@ class ShuffledSampler:
         seed = self.source.torch_seed("shuffling", epoch)
         order = np.random.Generator(np.random.PCG64(seed)).permutation(self.records)
         return order[batch * self.batch_size : (batch + 1) * self.batch_size]
+
+
+@dataclass(frozen=True)
+class FixedOrderSampler:
+    """Batches of an order that is drawn before training and does not depend on the records.
+
+    Guarantee: in every epoch each record is in exactly one batch. Unless `reshuffled`, it is the
+    same batch in every epoch, so two uses of a record lie exactly one epoch apart.
+    """
+
+    records: int
+    batch_size: int
+    source: RandomSource
+    reshuffled: bool = False
+
+    @property
+    def batches(self) -> int:
+        """Batches in an epoch; the last one may be short."""
+        return -(-self.records // self.batch_size)
+
+    def draw(self, step: int) -> Indices:
+        """The records of one step."""
+        epoch, batch = divmod(step, self.batches)
+        order = _order(self.source, epoch if self.reshuffled else 0, self.records)
+        return order[batch * self.batch_size : (batch + 1) * self.batch_size]
+
+
+@dataclass(frozen=True)
+class GroupedPoissonSampler:
+    """Poisson samples from one group of records at a time, the groups taking turns.
+
+    Guarantee: a record's group is fixed by its index alone; in each round of `groups` steps it
+    can take part once, with the probability that `event` states. The indices are private.
+    """
+
+    records: int
+    batch_size: float
+    groups: int
+    source: RandomSource
+
+    @property
+    def probability(self) -> float:
+        """The rate within a group, a multiple of 2⁻³²."""
+        return events.sampling_probability(self.records, self.batch_size * self.groups)
+
+    def draw(self, step: int) -> Indices:
+        """The records of one step."""
+        words = self.source.words("sampling", step, self.records)
+        taken = words < np.uint64(round(self.probability * 2**32))
+        group = np.arange(self.records) % self.groups == step % self.groups
+        return np.flatnonzero(taken & group)
+
+    def event(self, release: DpEvent) -> DpEvent:
+        """`release` in one round, amplified by this sampling."""
+        return events.poisson(self.probability, release)
+
+
+@lru_cache(maxsize=2)
+def _order(source: RandomSource, epoch: int, records: int) -> Indices:
+    seed = source.torch_seed("order", epoch)
+    return np.random.Generator(np.random.PCG64(seed)).permutation(records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,15 +11,24 @@ from torch import Tensor, nn
 from tacit.clipping import rules
 from tacit.clipping.contract import ClippingEngine, ClippingRule
 from tacit.clipping.engines import engine_for
-from tacit.config import ClippedRecipe, DpSgdRecipe, PlainRecipe, Recipe
+from tacit.config import ClippedRecipe, DpFtrlRecipe, DpSgdRecipe, PlainRecipe, Recipe
 from tacit.data.batches import Gatherer, Records
-from tacit.data.sampling import PoissonSampler, ShuffledSampler
+from tacit.data.sampling import (
+    FixedOrderSampler,
+    GroupedPoissonSampler,
+    PoissonSampler,
+    ShuffledSampler,
+)
 from tacit.errors import ArgumentError
 from tacit.methods.base import Method
+from tacit.methods.dpftrl import AmplifiedBanded, DpFtrl
 from tacit.methods.dpsgd import DpSgd
 from tacit.methods.plain import PlainSgd
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
+from tacit.privacy import amplified, fixed_order
+from tacit.privacy.amplified import GroupedSchedule
+from tacit.privacy.fixed_order import Correlation, FixedOrderSchedule
 from tacit.privacy.plan import Question, SampledSchedule, solve, steps_for
 from tacit.privacy.relations import Relation
 
@@ -59,6 +69,8 @@ def step_count(recipe: Recipe, records: int) -> int:
             f"batch_size is {size}, larger than the {records} training records; choose a smaller"
             " batch"
         )
+    if isinstance(recipe.method, DpFtrlRecipe) and recipe.method.mechanism != "amplified":
+        return math.ceil(recipe.training.epochs * -(-records // size) - 1e-9)
     return steps_for(recipe.training.epochs, records, size)
 
 
@@ -93,6 +105,75 @@ def _dpsgd(parts: Parts) -> Method:
         parts.source,
         relation,
     )
+
+
+def _dpftrl(parts: Parts) -> Method:
+    recipe, count = parts.recipe, len(parts.records)
+    chosen = recipe.method
+    assert isinstance(chosen, DpFtrlRecipe)
+    relation = recipe.privacy.relation or Relation.ZERO_OUT
+    size, engine = recipe.training.batch_size, parts.engine(_rule(chosen))
+    if chosen.mechanism == "amplified":
+        grouped = _grouped_schedule(recipe, chosen, count, relation)
+        return AmplifiedBanded(
+            grouped,
+            GroupedPoissonSampler(count, size, grouped.bands, parts.source),
+            engine,
+            parts.gatherer,
+            parts.optimizer,
+            parts.source,
+            parts.memory,
+            relation,
+        )
+    return DpFtrl(
+        _fixed_order_schedule(recipe, chosen, count, relation),
+        FixedOrderSampler(count, size, parts.source, chosen.order == "reshuffled"),
+        engine,
+        parts.gatherer,
+        parts.optimizer,
+        parts.source,
+        parts.memory,
+        relation,
+    )
+
+
+def _fixed_order_schedule(
+    recipe: Recipe, chosen: DpFtrlRecipe, records: int, relation: Relation
+) -> FixedOrderSchedule:
+    privacy = recipe.privacy
+    schedule = FixedOrderSchedule(
+        records,
+        recipe.training.batch_size,
+        step_count(recipe, records),
+        privacy.noise or 1.0,
+        Correlation(
+            "banded" if chosen.mechanism == "banded" else "tree",
+            chosen.restart_every,
+            chosen.completion,
+            chosen.reduced,
+            chosen.order,
+            chosen.bands,
+        ),
+    )
+    if privacy.noise is not None:
+        check_budget(schedule.proven(privacy.delta, relation), recipe)
+        return schedule
+    return fixed_order.noise_for(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
+
+
+def _grouped_schedule(
+    recipe: Recipe, chosen: DpFtrlRecipe, records: int, relation: Relation
+) -> GroupedSchedule:
+    privacy, size = recipe.privacy, recipe.training.batch_size
+    bands = chosen.bands or (1 if privacy.noise is None else 0)
+    schedule = GroupedSchedule(
+        records, size, step_count(recipe, records), privacy.noise or 1.0, bands
+    )
+    if privacy.noise is not None:
+        check_budget(schedule.proven(privacy.delta, relation), recipe)
+        return schedule
+    solver = amplified.noise_for if chosen.bands else amplified.best_bands
+    return solver(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
 
 
 def _plain(parts: Parts) -> Method:
@@ -139,5 +220,6 @@ def check_budget(proven: float, recipe: Recipe) -> None:
 
 _BUILDERS: dict[type, Callable[[Parts], Method]] = {
     DpSgdRecipe: _dpsgd,
+    DpFtrlRecipe: _dpftrl,
     PlainRecipe: _plain,
 }

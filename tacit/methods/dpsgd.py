@@ -14,6 +14,7 @@ from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler
 from tacit.errors import NoProofError
 from tacit.methods.base import Promise
+from tacit.methods.clipped import ClippedSteps
 from tacit.noise.gaussian import GaussianNoise
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
@@ -47,11 +48,10 @@ class DpSgd:
             )
         self._schedule = schedule
         self._sampler = sampler
-        self._engine = engine
-        self._gatherer = gatherer
-        self._optimizer = optimizer
-        self._source = source
-        self._noise = GaussianNoise(source, schedule.noise)
+        noise = GaussianNoise(source, schedule.noise)
+        self._steps = ClippedSteps(
+            sampler, engine, noise, gatherer, optimizer, source, schedule.batch_size
+        )
         self.promise = Promise(
             method="dpsgd",
             relation=relation,
@@ -74,13 +74,10 @@ class DpSgd:
         return self._sampler.event(events.gaussian(self._schedule.noise))
 
     def draw(self, step: int) -> Iterable[Batch]:
-        seed = self._source.torch_seed("augmentation", step)
-        return self._gatherer.micro_batches(self._sampler.draw(step), seed)
+        return self._steps.draw(step)
 
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
-        clipped = self._engine.clipped_sum(loss, batches, self._gatherer.views)
-        private = self._noise.privatise(clipped, step, denominator=self._schedule.batch_size)
-        self._optimizer.apply(private, step)
+        self._steps.take(step, loss, batches)
 
     def claim(self, delta: float) -> Claim | None:
         return self._schedule.claimed(delta)

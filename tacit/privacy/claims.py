@@ -5,6 +5,7 @@ These numbers are shown as "as the paper computes it" and are never used as a gu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tacit.privacy import accountants, events
@@ -29,4 +30,25 @@ def dpsgd(probability: float, noise: float, steps: int, delta: float) -> Claim:
         accountants.epsilon(events.repeated(step, steps), delta),
         "paper 002, as the paper computes it: numerical composition for Poisson sampling,"
         " though its batches are drawn without replacement",
+    )
+
+
+_ORDERS = [1 + tenth / 10 for tenth in range(1, 100)] + [float(order) for order in range(12, 64)]
+
+
+def dpftrl(sensitivity_squared: float, noise: float, delta: float) -> Claim:
+    """Steps 1 to 4 of paper 002, section IV: α/(2σ²) at σ = noise/√S, at the best order α.
+
+    The orders are those of the library that the paper uses; with them its Table III follows.
+    """
+    effective = noise / math.sqrt(sensitivity_squared)
+
+    def converted(order: float) -> float:
+        scale = math.log(delta * (order - 1)) - order * math.log1p(-1 / order)
+        return order / (2 * effective**2) - scale / (order - 1)
+
+    return Claim(
+        max(0.0, min(map(converted, _ORDERS))),
+        "paper 002, as the paper computes it: Rényi divergence of the tree's nodes, converted at"
+        " the best order",
     )

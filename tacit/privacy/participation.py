@@ -8,9 +8,9 @@ contributions are equal. Everything here is the square of that norm, for the wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,18 @@ def tree_growth(order: Order, restart_every: int = 0, completion: bool = False) 
     225.0
     """
     squared = np.zeros(1 + max(max(epoch, default=0) for epoch in order))
-    grown = []
+    grown: list[float] = []
+    peak = 0.0
     trees = _trees(order, restart_every)
     for number, leaves in enumerate(trees):
-        for size in range(1, len(leaves) + 1):
-            _release_nodes_ending_at(leaves, size, squared)
-            grown.append(squared.max())
-        if completion and number + 1 < len(trees):
-            for size in range(len(leaves) + 1, completed_size(len(leaves)) + 1):
-                _release_nodes_ending_at(leaves, size, squared)
-    return np.maximum.accumulate(grown)
+        last = number + 1 == len(trees)
+        filled = completed_size(len(leaves)) if completion and not last else len(leaves)
+        for size, (batches, gains) in enumerate(_releases(leaves, filled), 1):
+            squared[batches] += gains
+            peak = max(peak, float(squared[batches].max(initial=0.0)))
+            if size <= len(leaves):
+                grown.append(peak)
+    return np.array(grown)
 
 
 def completed_size(leaves: int) -> int:
@@ -72,12 +74,26 @@ def _trees(order: Order, restart_every: int) -> list[NDArray[np.int64]]:
     return [np.concatenate([np.asarray(epoch, np.int64) for epoch in part]) for part in parts]
 
 
-def _release_nodes_ending_at(leaves: NDArray[np.int64], size: int, squared: Series) -> None:
+def _releases(leaves: NDArray[np.int64], filled: int) -> Iterator[tuple[NDArray[np.int64], Series]]:
+    """For each leaf up to `filled`: the batches in nodes it completes, with Σ count² of each."""
+    kinds = int(leaves.max()) + 1
+    ends, batches, gains = [], [], []
     width = 1
-    while size % width == 0 and width <= size:
-        inside, times = np.unique(leaves[size - width : size], return_counts=True)
-        squared[inside] += times.astype(np.float64) ** 2
+    while width <= filled:
+        node = np.arange(len(leaves)) // width
+        node_of, times = np.unique(node * kinds + leaves, return_counts=True)
+        end = (node_of // kinds + 1) * width
+        released = end <= filled
+        ends.append(end[released])
+        batches.append((node_of % kinds)[released])
+        gains.append(times[released].astype(np.float64) ** 2)
         width *= 2
+    keys = np.concatenate(ends) * kinds + np.concatenate(batches)
+    unique, place = np.unique(keys, return_inverse=True)
+    summed = np.bincount(place, np.concatenate(gains)).astype(np.float64)
+    bounds = np.searchsorted(unique // kinds, np.arange(1, filled + 2))
+    for low, high in pairwise(bounds.tolist()):
+        yield unique[low:high] % kinds, summed[low:high]
 
 
 def banded_growth(order: Order, coefficients: Series) -> Series:
