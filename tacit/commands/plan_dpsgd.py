@@ -1,0 +1,84 @@
+"""`tacit plan dpsgd`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from tacit.commands.output import AsJson
+from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, warnings_for
+from tacit.privacy.certificate import SHOWN_RELATIONS, round_up
+from tacit.privacy.plan import Question, SampledSchedule, solve
+from tacit.privacy.relations import Relation
+
+
+def dpsgd(
+    records: Annotated[int | None, typer.Option(help="Training records.")] = None,
+    batch_size: Annotated[float | None, typer.Option(help="Expected records per step.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
+    noise: Annotated[float | None, typer.Option(help="Noise multiplier.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε proven at most.")] = None,
+    delta: Annotated[float, typer.Option(help="δ, well below 1/records.")] = 1e-5,
+    relation: Annotated[
+        Relation, typer.Option(help="The relation that --epsilon is meant for.")
+    ] = Relation.ADD_OR_REMOVE_ONE,
+    model: Annotated[str | None, typer.Option(help="Forecast time and memory for it.")] = None,
+    data: Annotated[str | None, typer.Option(help="Shape of the records by dataset.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Shape of a record: 1,28,28.")] = None,
+    classes: Annotated[int, typer.Option(help="Classes, with --shape.")] = 10,
+    json: AsJson = False,
+) -> None:
+    """Plan DP-SGD: Poisson samples, per-record clipping, Gaussian noise."""
+    question = Question(
+        delta=delta,
+        epsilon=epsilon,
+        noise=noise,
+        epochs=epochs,
+        steps=steps,
+        batch_size=batch_size,
+        records=records,
+        relation=relation,
+    )
+    dry_run = dry_run_of(model, data, shape, classes)
+    solved_for = question.unknown()
+    schedule = solve(question)
+    cost = cost_of(dry_run, schedule.batch_size, schedule.steps)
+    show(_answer(schedule, delta, solved_for, cost), "DP-SGD", as_json=json)
+
+
+def _answer(
+    schedule: SampledSchedule, delta: float, solved_for: str, cost: dict[str, Any] | None
+) -> dict[str, Any]:
+    claim = schedule.claimed(delta)
+    return {
+        "method": "dpsgd",
+        "solved_for": solved_for,
+        "noise": schedule.noise,
+        "steps": schedule.steps,
+        "epochs": schedule.epochs,
+        "batch_size": schedule.batch_size,
+        "records": schedule.records,
+        "sampling_probability": schedule.probability,
+        "delta": delta,
+        "proven": _proven(schedule, delta),
+        "claimed": claim.epsilon,
+        "claimed_as": claim.source,
+        "by_epochs": _by_epochs(schedule, delta),
+        "forecast": cost,
+        "warnings": warnings_for(delta, schedule.records),
+    }
+
+
+def _proven(schedule: SampledSchedule, delta: float) -> dict[str, float]:
+    return {r.value: round_up(schedule.proven(delta, r), 6) for r in SHOWN_RELATIONS}
+
+
+def _by_epochs(schedule: SampledSchedule, delta: float) -> list[dict[str, Any]]:
+    parts = [replace(schedule, steps=cut) for cut in cuts(schedule.steps)]
+    return [
+        {"epochs": part.epochs, "steps": part.steps, "proven": _proven(part, delta)}
+        for part in parts
+    ]
