@@ -35,7 +35,11 @@ torch.set_num_threads(1)
 generator = torch.Generator().manual_seed(11)
 x = torch.randn(300, 6, generator=generator)
 records = TensorRecords(x, x[:, :3].argmax(1))
-recipe = small_recipe(epochs=20, momentum=0.9, average=0.9, optimizer=sys.argv[4])
+kind = sys.argv[4]
+chosen = {"optimizer": kind} if kind in ("sgd", "adam") else {"method": "dpftrl", "mechanism": kind}
+if kind == "amplified":
+    chosen["bands"] = 3
+recipe = small_recipe(**chosen, epochs=20, momentum=0.9, average=0.9)
 fit(small_model(), records, recipe=recipe, out=sys.argv[1], resume=sys.argv[3] == "resume")
 """
 
@@ -46,7 +50,7 @@ def run_child(out: Path, mode: str, optimizer: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "tree", "banded", "amplified"])
 def test_killed_at_any_instant_it_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
     whole = run_child(tmp_path / "whole", "start", optimizer)
     assert whole.wait() == 0

@@ -175,7 +175,7 @@ def _compared(
 def _answer(schedule: Schedule, unknown: str, delta: float) -> dict[str, Any]:
     if isinstance(schedule, FixedOrderSchedule):
         claim = schedule.claimed(delta)
-        own = {
+        own: dict[str, Any] = {
             "mechanism": schedule.correlation.mechanism,
             "sensitivity_squared": schedule.sensitivity_squared,
             "sampling_probability": None,
