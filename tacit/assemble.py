@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tacit import native
 from tacit.clipping import rules
 from tacit.clipping.contract import Batch, ClippingRule
 from tacit.clipping.engines import engine_for
@@ -24,6 +25,7 @@ from tacit.methods.base import Method
 from tacit.methods.dpsgd import DpSgd
 from tacit.methods.plain import PlainSgd
 from tacit.models import validate
+from tacit.noise.normals import SAMPLER
 from tacit.noise.source import RandomSource
 from tacit.optim import Pace, PrivateOptimizer, WeightAverage
 from tacit.privacy import events
@@ -187,6 +189,8 @@ def _bits(model: nn.Module, records: Records) -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "kernels": kernels.name if (kernels := native.active()) else "none",
+        "sampler": SAMPLER,
     }
 
 
@@ -305,7 +309,7 @@ def _header(
         ],
         "not_covered": list(facts.not_covered),
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
-        "randomness": f"ChaCha20 keyed by {source.origin}",
+        "randomness": f"ChaCha20 keyed by {source.origin}; normal numbers by {SAMPLER}",
         "key": source.fingerprint,
         "warnings": warnings,
         "versions": {"tacit": version("tacit"), "torch": torch.__version__}

@@ -1,0 +1,138 @@
+"""Loads the compiled kernels and calls them with tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+_PATH = Path(__file__).with_name("kernels.so")
+_VERSION = 1
+_LEVELS = ("baseline", "avx2", "avx512")
+_GROUP = 256
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = (("key", ctypes.c_uint32 * 8), ("start", ctypes.c_uint32 * 4))
+
+
+_SIGNATURES: dict[str, list[type]] = {
+    "tacit_keystream": [c_int32, POINTER(_Stream), c_void_p, c_int64],
+    "tacit_normals": [c_int32, c_int32, POINTER(_Stream), c_void_p, c_int64],
+    "tacit_perturb": [
+        *(c_int32, c_int32, POINTER(_Stream), c_void_p, c_void_p),
+        *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
+    ],
+}
+
+
+class Library:
+    """The compiled kernels for one instruction set.
+
+    Keys are 32 bytes and nonces 16: the number of the first block, then the nonce of RFC 8439.
+    As many threads work as torch uses, in torch's own OpenMP runtime.
+    """
+
+    def __init__(self, library: ctypes.CDLL, level: int) -> None:
+        self._library = library
+        self._level = level
+        self.name = _LEVELS[level]
+
+    def keystream(self, key: bytes, nonce: bytes, groups: int) -> Tensor:
+        """The first 256 words of the keystream for each group, as signed integers."""
+        words = torch.empty(groups * _GROUP, dtype=torch.int32)
+        self._library.tacit_keystream(self._level, _stream(key, nonce), words.data_ptr(), groups)
+        return words
+
+    def normals(self, key: bytes, nonce: bytes, count: int) -> Tensor:
+        """The numbers that `tacit.noise.normals` defines, bit for bit."""
+        out = torch.empty(count, dtype=torch.float32)
+        self._library.tacit_normals(
+            self._level, torch.get_num_threads(), _stream(key, nonce), out.data_ptr(), count
+        )
+        return out
+
+    def perturb(
+        self,
+        vector: Tensor,
+        key: bytes,
+        nonce: bytes,
+        ends: Sequence[int],
+        scales: Sequence[float],
+        divisor: float,
+    ) -> Tensor:
+        """(vector + scale · normal numbers) / divisor, the scale changing after each of `ends`."""
+        assert vector.dtype == torch.float32 and vector.is_contiguous()
+        assert ends[-1] == vector.numel() and vector.device.type == "cpu"
+        out = torch.empty_like(vector)
+        self._library.tacit_perturb(
+            *(self._level, torch.get_num_threads(), _stream(key, nonce)),
+            *(out.data_ptr(), vector.data_ptr()),
+            *((c_int64 * len(ends))(*ends), (c_float * len(scales))(*scales)),
+            *(len(ends), divisor),
+        )
+        return out
+
+
+def _stream(key: bytes, nonce: bytes) -> _Stream:
+    return _Stream.from_buffer_copy(key + nonce)
+
+
+@functools.cache
+def _loaded() -> tuple[Library, ...]:
+    """A library for each instruction set that this processor has; none without the kernels."""
+    if os.environ.get("TACIT_NATIVE", "1") == "0" or not _PATH.exists():
+        return ()
+    try:
+        library = _opened()
+        found = library.tacit_version()
+        if found != _VERSION:
+            raise OSError(f"it is of version {found}, not {_VERSION}")
+    except OSError as error:
+        warnings.warn(
+            f"the compiled kernels of tacit cannot be used ({error}); everything works without"
+            " them, more slowly. Install the package again to build them anew",
+            stacklevel=2,
+        )
+        return ()
+    for name, types in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = types, None
+    return tuple(Library(library, level) for level in range(library.tacit_levels()))
+
+
+def _opened() -> ctypes.CDLL:
+    """The library, with the OpenMP runtime that torch has loaded, or else the system's."""
+    try:
+        return ctypes.CDLL(str(_PATH))
+    except OSError:
+        ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(_PATH))
+
+
+_limit: int | None = None
+
+
+def active() -> Library | None:
+    """The kernels for the best instruction set of this processor, or None without kernels."""
+    libraries = _loaded()[:_limit]
+    return libraries[-1] if libraries else None
+
+
+@contextmanager
+def limited_to(levels: int) -> Iterator[None]:
+    """Use only the first so many instruction sets for a while; none at all with 0."""
+    global _limit
+    before, _limit = _limit, levels
+    try:
+        yield
+    finally:
+        _limit = before

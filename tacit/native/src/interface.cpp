@@ -1,0 +1,102 @@
+// What Python calls: plain C functions, which choose an instruction set and share work over threads.
+//
+// Every function takes the level of the instruction set first. Levels count from 0, the one that
+// every processor of the architecture has, to tacit_levels() - 1.
+#include <algorithm>
+
+#include "kernels.h"
+#include "threads.h"
+
+using tacit::Kernels;
+using tacit::kGroup;
+using tacit::Stream;
+
+namespace {
+
+const Kernels &kernels(int level) {
+#ifdef TACIT_X86
+    if (level == 2) return tacit::avx512_kernels;
+    if (level == 1) return tacit::avx2_kernels;
+#endif
+    (void)level;
+    return tacit::baseline_kernels;
+}
+
+// Threads are not worth their start for fewer groups than this.
+constexpr std::int64_t kFewGroups = 32;
+
+int worthwhile(int threads, std::int64_t groups) { return groups < kFewGroups ? 1 : threads; }
+
+}  // namespace
+
+extern "C" {
+
+// Changes with the functions below, so that a library left over from another version is noticed.
+std::int32_t tacit_version() { return 1; }
+
+std::int32_t tacit_levels() {
+#ifdef TACIT_X86
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    return wide ? 3 : 2;
+#else
+    return 1;
+#endif
+}
+
+// The keystream in its own order, 256 words for each group.
+void tacit_keystream(std::int32_t level, const Stream *stream, std::uint32_t *out,
+                     std::int64_t groups) {
+    std::uint32_t words[kGroup];
+    for (std::int64_t group = 0; group < groups; group++) {
+        kernels(level).keystream(*stream, group, words);
+        for (int i = 0; i < kGroup; i++) out[group * kGroup + i] = words[i % 16 * 16 + i / 16];
+    }
+}
+
+void tacit_normals(std::int32_t level, std::int32_t threads, const Stream *stream, float *out,
+                   std::int64_t count) {
+    const Kernels &use = kernels(level);
+    const std::int64_t groups = (count + kGroup - 1) / kGroup;
+    tacit::share(worthwhile(threads, groups), groups, [&](std::int64_t first, std::int64_t last) {
+        alignas(64) std::uint32_t words[kGroup];
+        alignas(64) float noise[kGroup];
+        for (std::int64_t group = first; group < last; group++) {
+            use.keystream(*stream, group, words);
+            use.normals(words, noise);
+            const std::int64_t start = group * kGroup;
+            std::copy_n(noise, std::min<std::int64_t>(kGroup, count - start), out + start);
+        }
+    });
+}
+
+// out = (sum + scale * noise) / divisor, where elements up to ends[r] that belong to no run before r
+// have scale scales[r].
+void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *stream, float *out,
+                   const float *sum, const std::int64_t *ends, const float *scales,
+                   std::int64_t runs, float divisor) {
+    const Kernels &use = kernels(level);
+    const std::int64_t count = runs ? ends[runs - 1] : 0;
+    const std::int64_t groups = (count + kGroup - 1) / kGroup;
+    tacit::share(worthwhile(threads, groups), groups, [&](std::int64_t first, std::int64_t last) {
+        alignas(64) std::uint32_t words[kGroup];
+        alignas(64) float noise[kGroup];
+        std::int64_t run = std::upper_bound(ends, ends + runs, first * kGroup) - ends;
+        for (std::int64_t group = first; group < last; group++) {
+            use.keystream(*stream, group, words);
+            use.normals(words, noise);
+            const std::int64_t begin = group * kGroup, end = std::min(begin + kGroup, count);
+            for (std::int64_t at = begin; at < end;) {
+                while (ends[run] <= at) run++;
+                const std::int64_t stop = std::min(end, ends[run]);
+                use.perturb(out + at, sum + at, noise + (at - begin), stop - at, scales[run],
+                            divisor);
+                at = stop;
+            }
+        }
+    });
+}
+
+}  // extern "C"

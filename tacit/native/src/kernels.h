@@ -1,0 +1,35 @@
+// What every instruction set provides. The sources that define these functions are compiled once for
+// each instruction set, into a namespace of its own, and the interface picks a table at run time.
+#pragma once
+
+#include <cstdint>
+
+namespace tacit {
+
+// A ChaCha20 keystream: eight words of key; the number of the first block and three words of nonce.
+struct Stream {
+    std::uint32_t key[8];
+    std::uint32_t start[4];
+};
+
+// Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
+constexpr int kGroup = 256;
+
+struct Kernels {
+    // Words of one group; block b's word w lies at 16 w + b.
+    void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
+    // Normal numbers of one group, from its words, in place.
+    void (*normals)(const std::uint32_t *words, float *out);
+    // out = (sum + scale * noise) / divisor; out may be sum.
+    void (*perturb)(float *out, const float *sum, const float *noise, std::int64_t count,
+                    float scale, float divisor);
+};
+
+// Each is defined where the compiler was asked for that instruction set.
+extern const Kernels baseline_kernels;
+#ifdef TACIT_X86
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+#endif
+
+}  // namespace tacit

@@ -1,0 +1,23 @@
+// The functions of one instruction set, under a name that the interface knows.
+#include "kernels.h"
+#include "vectors.h"
+
+namespace tacit {
+namespace TACIT_LEVEL {
+
+void keystream(const Stream &, std::int64_t, std::uint32_t *);
+void normals(const std::uint32_t *, float *);
+void perturb(float *, const float *, const float *, std::int64_t, float, float);
+
+}  // namespace TACIT_LEVEL
+
+#define TACIT_JOIN(level) level##_kernels
+#define TACIT_NAMED(level) TACIT_JOIN(level)
+
+extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
+    TACIT_LEVEL::keystream,
+    TACIT_LEVEL::normals,
+    TACIT_LEVEL::perturb,
+};
+
+}  // namespace tacit
