@@ -18,6 +18,7 @@ SOURCES = Path("tacit") / "native" / "src"
 ONCE = ["interface.cpp"]
 PER_LEVEL = {
     "noise.cpp": ["-ffp-contract=off"],
+    "convolution.cpp": ["-ffp-contract=fast"],
     "table.cpp": [],
 }
 OPTIONS = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]
@@ -74,7 +75,7 @@ class BuildOptional(build_ext):
         probe.parent.mkdir(parents=True, exist_ok=True)
         probe.write_text("int main() { return 0; }\n", encoding="utf-8")
         try:
-            self.compiler.compile([str(probe)], output_dir="", extra_postargs=[option])
+            self.compiler.compile([str(probe)], output_dir=self.build_temp, extra_postargs=[option])
         except Exception:
             return False
         return True

@@ -24,12 +24,27 @@ class _Stream(ctypes.Structure):
     _fields_ = (("key", ctypes.c_uint32 * 8), ("start", ctypes.c_uint32 * 4))
 
 
+class _Planar(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in (
+            *("channels", "height", "width", "outputs", "out_height", "out_width"),
+            *("kernel_height", "kernel_width", "step_down", "step_right"),
+            *("pad_down", "pad_right", "tap_down", "tap_right"),
+        )
+    )
+
+
 _SIGNATURES: dict[str, list[type]] = {
     "tacit_keystream": [c_int32, POINTER(_Stream), c_void_p, c_int64],
     "tacit_normals": [c_int32, c_int32, POINTER(_Stream), c_void_p, c_int64],
     "tacit_perturb": [
         *(c_int32, c_int32, POINTER(_Stream), c_void_p, c_void_p),
         *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
+    ],
+    "tacit_convolution": [
+        *(c_int32, c_int32, POINTER(_Planar), c_int64),
+        *(c_void_p, c_void_p, c_void_p, c_void_p),
     ],
 }
 
@@ -81,6 +96,34 @@ class Library:
         )
         return out
 
+    def kernel_gradients(
+        self,
+        x: Tensor,
+        g: Tensor,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+        out: Tensor | None,
+    ) -> Tensor:
+        """Squared norms of the kernel gradients of images [images, rows, columns, channels].
+
+        The gradients themselves go to `out`, [images, *kernel, channels, outputs], if it is given.
+        """
+        assert all(t.dtype == torch.float32 and t.is_contiguous() for t in (x, g))
+        images, height, width, channels = x.shape
+        _, out_height, out_width, outputs = g.shape
+        shape = _Planar(
+            *(channels, height, width, outputs, out_height, out_width),
+            *(*kernel, *stride, *padding, *dilation),
+        )
+        squares = x.new_empty(images)
+        self._library.tacit_convolution(
+            *(self._level, torch.get_num_threads(), shape, images, x.data_ptr(), g.data_ptr()),
+            *(None if out is None else out.data_ptr(), squares.data_ptr()),
+        )
+        return squares
+
 
 def _stream(key: bytes, nonce: bytes) -> _Stream:
     return _Stream.from_buffer_copy(key + nonce)
@@ -116,6 +159,11 @@ def _opened() -> ctypes.CDLL:
     except OSError:
         ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(str(_PATH))
+
+
+def available() -> bool:
+    """Whether there are compiled kernels to use."""
+    return active() is not None
 
 
 _limit: int | None = None

@@ -3,6 +3,7 @@
 // Every function takes the level of the instruction set first. Levels count from 0, the one that
 // every processor of the architecture has, to tacit_levels() - 1.
 #include <algorithm>
+#include <vector>
 
 #include "kernels.h"
 #include "threads.h"
@@ -96,6 +97,25 @@ void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *strea
                 at = stop;
             }
         }
+    });
+}
+
+// Squared norms of the weight gradients of `images` images with channels innermost; also the
+// gradients as [images, kernel height, kernel width, channels, outputs] unless `gradients` is null.
+void tacit_convolution(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
+                       std::int64_t images, const float *x, const float *g, float *gradients,
+                       float *squares) {
+    const Kernels &use = kernels(level);
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t g_size = shape->outputs * shape->out_height * shape->out_width;
+    const std::int64_t size =
+        shape->kernel_height * shape->kernel_width * shape->channels * shape->outputs;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        std::vector<float> scratch(use.convolution_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            squares[i] =
+                use.convolution_gradient(*shape, x + i * x_size, g + i * g_size,
+                                         gradients ? gradients + i * size : nullptr, scratch.data());
     });
 }
 

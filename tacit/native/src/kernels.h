@@ -15,6 +15,16 @@ struct Stream {
 // Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
 constexpr int kGroup = 256;
 
+// A planar convolution of images whose channels lie innermost. Taps are `tap` pixels apart.
+struct Planar {
+    std::int64_t channels, height, width;
+    std::int64_t outputs, out_height, out_width;
+    std::int64_t kernel_height, kernel_width;
+    std::int64_t step_down, step_right;
+    std::int64_t pad_down, pad_right;
+    std::int64_t tap_down, tap_right;
+};
+
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
@@ -23,6 +33,11 @@ struct Kernels {
     // out = (sum + scale * noise) / divisor; out may be sum.
     void (*perturb)(float *out, const float *sum, const float *noise, std::int64_t count,
                     float scale, float divisor);
+    // Floats of scratch memory that convolution_gradient needs.
+    std::int64_t (*convolution_scratch)(const Planar &);
+    // The squared norm of one image's weight gradient, which is also written if asked for.
+    float (*convolution_gradient)(const Planar &, const float *x, const float *g, float *gradient,
+                                  float *scratch);
 };
 
 // Each is defined where the compiler was asked for that instruction set.

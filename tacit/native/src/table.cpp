@@ -8,6 +8,8 @@ namespace TACIT_LEVEL {
 void keystream(const Stream &, std::int64_t, std::uint32_t *);
 void normals(const std::uint32_t *, float *);
 void perturb(float *, const float *, const float *, std::int64_t, float, float);
+std::int64_t convolution_scratch(const Planar &);
+float convolution_gradient(const Planar &, const float *, const float *, float *, float *);
 
 }  // namespace TACIT_LEVEL
 
@@ -18,6 +20,8 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::keystream,
     TACIT_LEVEL::normals,
     TACIT_LEVEL::perturb,
+    TACIT_LEVEL::convolution_scratch,
+    TACIT_LEVEL::convolution_gradient,
 };
 
 }  // namespace tacit
