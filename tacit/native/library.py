@@ -35,6 +35,13 @@ class _Planar(ctypes.Structure):
     )
 
 
+class _Grouped(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("pixels", "channels", "groups")),
+        ("eps", ctypes.c_double),
+    )
+
+
 _SIGNATURES: dict[str, list[type]] = {
     "tacit_keystream": [c_int32, POINTER(_Stream), c_void_p, c_int64],
     "tacit_normals": [c_int32, c_int32, POINTER(_Stream), c_void_p, c_int64],
@@ -46,6 +53,8 @@ _SIGNATURES: dict[str, list[type]] = {
         *(c_int32, c_int32, POINTER(_Planar), c_int64),
         *(c_void_p, c_void_p, c_void_p, c_void_p),
     ],
+    "tacit_group_norm": [c_int32, c_int32, POINTER(_Grouped), c_int64, *[c_void_p] * 6],
+    "tacit_group_norm_backward": [c_int32, c_int32, POINTER(_Grouped), c_int64, *[c_void_p] * 8],
 }
 
 
@@ -120,9 +129,56 @@ class Library:
         squares = x.new_empty(images)
         self._library.tacit_convolution(
             *(self._level, torch.get_num_threads(), shape, images, x.data_ptr(), g.data_ptr()),
-            *(None if out is None else out.data_ptr(), squares.data_ptr()),
+            *(_address(out), squares.data_ptr()),
         )
         return squares
+
+    def group_norm(
+        self, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `torch.native_group_norm`, for images in channels-last format."""
+        images, shape = len(x), _grouped(x, groups, eps)
+        y = torch.empty_like(x)
+        mean, rstd = x.new_empty(images, groups), x.new_empty(images, groups)
+        self._library.tacit_group_norm(
+            *(self._level, torch.get_num_threads(), shape, images),
+            *(_address(t) for t in (x, _packed(weight), _packed(bias), y, mean, rstd)),
+        )
+        return y, mean, rstd
+
+    def group_norm_backward(
+        self,
+        x: Tensor,
+        g: Tensor,
+        weight: Tensor | None,
+        mean: Tensor,
+        rstd: Tensor,
+        input_needed: bool,
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """The images' gradient if needed, and every image's own scale and shift gradients."""
+        images, shape = len(x), _grouped(x, mean.shape[1], 0.0)
+        g = g.contiguous(memory_format=torch.channels_last)
+        dx = torch.empty_like(x) if input_needed else None
+        scale, shift = (x.new_empty(images, x.shape[1]) for _ in range(2))
+        self._library.tacit_group_norm_backward(
+            *(self._level, torch.get_num_threads(), shape, images),
+            *(_address(t) for t in (x, g, _packed(weight), mean, rstd, dx, scale, shift)),
+        )
+        return dx, scale, shift
+
+
+def _grouped(x: Tensor, groups: int, eps: float) -> _Grouped:
+    assert x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = x.shape
+    return _Grouped(height * width, channels, groups, eps)
+
+
+def _packed(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _stream(key: bytes, nonce: bytes) -> _Stream:

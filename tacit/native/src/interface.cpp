@@ -119,4 +119,33 @@ void tacit_convolution(std::int32_t level, std::int32_t threads, const tacit::Pl
     });
 }
 
+void tacit_group_norm(std::int32_t level, std::int32_t threads, const tacit::Grouped *shape,
+                      std::int64_t images, const float *x, const float *weight, const float *bias,
+                      float *y, float *mean, float *rstd) {
+    const Kernels &use = kernels(level);
+    const std::int64_t size = shape->pixels * shape->channels;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        std::vector<double> scratch(use.group_norm_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            use.group_norm(*shape, x + i * size, weight, bias, y + i * size,
+                           mean + i * shape->groups, rstd + i * shape->groups, scratch.data());
+    });
+}
+
+void tacit_group_norm_backward(std::int32_t level, std::int32_t threads,
+                               const tacit::Grouped *shape, std::int64_t images, const float *x,
+                               const float *g, const float *weight, const float *mean,
+                               const float *rstd, float *dx, float *scale, float *shift) {
+    const Kernels &use = kernels(level);
+    const std::int64_t size = shape->pixels * shape->channels;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        std::vector<double> scratch(use.group_norm_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            use.group_norm_backward(
+                *shape, x + i * size, g + i * size, weight, mean + i * shape->groups,
+                rstd + i * shape->groups, dx ? dx + i * size : nullptr,
+                scale + i * shape->channels, shift + i * shape->channels, scratch.data());
+    });
+}
+
 }  // extern "C"

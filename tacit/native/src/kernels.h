@@ -25,6 +25,12 @@ struct Planar {
     std::int64_t tap_down, tap_right;
 };
 
+// Normalisation of each group of channels of an image whose channels lie innermost.
+struct Grouped {
+    std::int64_t pixels, channels, groups;
+    double eps;
+};
+
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
@@ -38,6 +44,15 @@ struct Kernels {
     // The squared norm of one image's weight gradient, which is also written if asked for.
     float (*convolution_gradient)(const Planar &, const float *x, const float *g, float *gradient,
                                   float *scratch);
+    // Doubles of scratch memory that the next two need.
+    std::int64_t (*group_norm_scratch)(const Grouped &);
+    // One image; weight and bias may be null.
+    void (*group_norm)(const Grouped &, const float *x, const float *weight, const float *bias,
+                       float *y, float *mean, float *rstd, double *scratch);
+    // Gradients of one image's scale and shift, and of the image itself unless dx is null.
+    void (*group_norm_backward)(const Grouped &, const float *x, const float *g,
+                                const float *weight, const float *mean, const float *rstd,
+                                float *dx, float *scale, float *shift, double *scratch);
 };
 
 // Each is defined where the compiler was asked for that instruction set.

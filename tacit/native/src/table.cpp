@@ -10,6 +10,11 @@ void normals(const std::uint32_t *, float *);
 void perturb(float *, const float *, const float *, std::int64_t, float, float);
 std::int64_t convolution_scratch(const Planar &);
 float convolution_gradient(const Planar &, const float *, const float *, float *, float *);
+std::int64_t group_norm_scratch(const Grouped &);
+void group_norm(const Grouped &, const float *, const float *, const float *, float *, float *,
+                float *, double *);
+void group_norm_backward(const Grouped &, const float *, const float *, const float *,
+                         const float *, const float *, float *, float *, float *, double *);
 
 }  // namespace TACIT_LEVEL
 
@@ -22,6 +27,9 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::perturb,
     TACIT_LEVEL::convolution_scratch,
     TACIT_LEVEL::convolution_gradient,
+    TACIT_LEVEL::group_norm_scratch,
+    TACIT_LEVEL::group_norm,
+    TACIT_LEVEL::group_norm_backward,
 };
 
 }  // namespace tacit
