@@ -20,6 +20,7 @@ PER_LEVEL = {
     "noise.cpp": ["-ffp-contract=off"],
     "convolution.cpp": ["-ffp-contract=fast"],
     "normalisation.cpp": ["-ffp-contract=fast"],
+    "embedding.cpp": ["-ffp-contract=fast"],
     "table.cpp": [],
 }
 OPTIONS = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]

@@ -42,6 +42,13 @@ class _Grouped(ctypes.Structure):
     )
 
 
+class _Lookups(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in ("positions", "width", "record_stride", "position_stride", "padding")
+    )
+
+
 _SIGNATURES: dict[str, list[type]] = {
     "tacit_keystream": [c_int32, POINTER(_Stream), c_void_p, c_int64],
     "tacit_normals": [c_int32, c_int32, POINTER(_Stream), c_void_p, c_int64],
@@ -55,6 +62,8 @@ _SIGNATURES: dict[str, list[type]] = {
     ],
     "tacit_group_norm": [c_int32, c_int32, POINTER(_Grouped), c_int64, *[c_void_p] * 6],
     "tacit_group_norm_backward": [c_int32, c_int32, POINTER(_Grouped), c_int64, *[c_void_p] * 8],
+    "tacit_table_norms": [c_int32, c_int32, POINTER(_Lookups), c_int64, c_int64, *[c_void_p] * 3],
+    "tacit_table_sum": [c_int32, c_int32, POINTER(_Lookups), c_int64, *[c_void_p] * 4],
 }
 
 
@@ -70,18 +79,21 @@ class Library:
         self._level = level
         self.name = _LEVELS[level]
 
+    def _call(self, name: str, *arguments: object) -> None:
+        """Call a function by name; tensors are passed by address and kept alive meanwhile."""
+        addresses = (a.data_ptr() if isinstance(a, Tensor) else a for a in arguments)
+        getattr(self._library, name)(self._level, *addresses)
+
     def keystream(self, key: bytes, nonce: bytes, groups: int) -> Tensor:
         """The first 256 words of the keystream for each group, as signed integers."""
         words = torch.empty(groups * _GROUP, dtype=torch.int32)
-        self._library.tacit_keystream(self._level, _stream(key, nonce), words.data_ptr(), groups)
+        self._call("tacit_keystream", _stream(key, nonce), words, groups)
         return words
 
     def normals(self, key: bytes, nonce: bytes, count: int) -> Tensor:
         """The numbers that `tacit.noise.normals` defines, bit for bit."""
         out = torch.empty(count, dtype=torch.float32)
-        self._library.tacit_normals(
-            self._level, torch.get_num_threads(), _stream(key, nonce), out.data_ptr(), count
-        )
+        self._call("tacit_normals", torch.get_num_threads(), _stream(key, nonce), out, count)
         return out
 
     def perturb(
@@ -94,14 +106,12 @@ class Library:
         divisor: float,
     ) -> Tensor:
         """(vector + scale · normal numbers) / divisor, the scale changing after each of `ends`."""
-        assert vector.dtype == torch.float32 and vector.is_contiguous()
-        assert ends[-1] == vector.numel() and vector.device.type == "cpu"
+        _check(vector)
+        assert ends[-1] == vector.numel()
         out = torch.empty_like(vector)
-        self._library.tacit_perturb(
-            *(self._level, torch.get_num_threads(), _stream(key, nonce)),
-            *(out.data_ptr(), vector.data_ptr()),
-            *((c_int64 * len(ends))(*ends), (c_float * len(scales))(*scales)),
-            *(len(ends), divisor),
+        self._call(
+            *("tacit_perturb", torch.get_num_threads(), _stream(key, nonce), out, vector),
+            *((c_int64 * len(ends))(*ends), (c_float * len(scales))(*scales), len(ends), divisor),
         )
         return out
 
@@ -119,7 +129,7 @@ class Library:
 
         The gradients themselves go to `out`, [images, *kernel, channels, outputs], if it is given.
         """
-        assert all(t.dtype == torch.float32 and t.is_contiguous() for t in (x, g))
+        _check(x, g)
         images, height, width, channels = x.shape
         _, out_height, out_width, outputs = g.shape
         shape = _Planar(
@@ -127,10 +137,8 @@ class Library:
             *(*kernel, *stride, *padding, *dilation),
         )
         squares = x.new_empty(images)
-        self._library.tacit_convolution(
-            *(self._level, torch.get_num_threads(), shape, images, x.data_ptr(), g.data_ptr()),
-            *(_address(out), squares.data_ptr()),
-        )
+        threads = torch.get_num_threads()
+        self._call("tacit_convolution", threads, shape, images, x, g, out, squares)
         return squares
 
     def group_norm(
@@ -140,9 +148,9 @@ class Library:
         images, shape = len(x), _grouped(x, groups, eps)
         y = torch.empty_like(x)
         mean, rstd = x.new_empty(images, groups), x.new_empty(images, groups)
-        self._library.tacit_group_norm(
-            *(self._level, torch.get_num_threads(), shape, images),
-            *(_address(t) for t in (x, _packed(weight), _packed(bias), y, mean, rstd)),
+        self._call(
+            *("tacit_group_norm", torch.get_num_threads(), shape, images, x),
+            *(_packed(weight), _packed(bias), y, mean, rstd),
         )
         return y, mean, rstd
 
@@ -160,11 +168,46 @@ class Library:
         g = g.contiguous(memory_format=torch.channels_last)
         dx = torch.empty_like(x) if input_needed else None
         scale, shift = (x.new_empty(images, x.shape[1]) for _ in range(2))
-        self._library.tacit_group_norm_backward(
-            *(self._level, torch.get_num_threads(), shape, images),
-            *(_address(t) for t in (x, g, _packed(weight), mean, rstd, dx, scale, shift)),
+        self._call(
+            *("tacit_group_norm_backward", torch.get_num_threads(), shape, images),
+            *(x, g, _packed(weight), mean, rstd, dx, scale, shift),
         )
         return dx, scale, shift
+
+    def table_norms(self, tokens: Tensor, g: Tensor, size: int, padding: int) -> Tensor:
+        """Squared norms of the gradients of a table of `size` rows, record by record.
+
+        Record r adds g[r, p] to row tokens[r, p], unless that is the row `padding`.
+        """
+        shape, tokens = _lookups(tokens, g, padding)
+        squares = g.new_empty(len(g))
+        threads = torch.get_num_threads()
+        self._call("tacit_table_norms", threads, shape, len(g), size, tokens, g, squares)
+        return squares
+
+    def table_sum(
+        self, tokens: Tensor, g: Tensor, padding: int, factors: Tensor, total: Tensor
+    ) -> None:
+        """Add the sum of the same gradients, each times its record's factor, to `total`."""
+        shape, tokens = _lookups(tokens, g, padding)
+        factors = factors.contiguous()
+        _check(factors, total)
+        threads = torch.get_num_threads()
+        self._call("tacit_table_sum", threads, shape, len(g), tokens, g, factors, total)
+
+
+def _check(*tensors: Tensor) -> None:
+    """What the kernels take for granted: anything else would read or write elsewhere."""
+    for tensor in tensors:
+        assert tensor.dtype == torch.float32 and tensor.is_contiguous()
+        assert tensor.device.type == "cpu"
+
+
+def _lookups(tokens: Tensor, g: Tensor, padding: int) -> tuple[_Lookups, Tensor]:
+    assert g.dtype == torch.float32 and tokens.shape == g.shape[:2]
+    assert g.shape[2] == 1 or g.stride(2) == 1
+    tokens = tokens.to(torch.int64).contiguous()
+    return _Lookups(*g.shape[1:], g.stride(0), g.stride(1), padding), tokens
 
 
 def _grouped(x: Tensor, groups: int, eps: float) -> _Grouped:
@@ -175,10 +218,6 @@ def _grouped(x: Tensor, groups: int, eps: float) -> _Grouped:
 
 def _packed(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
 
 
 def _stream(key: bytes, nonce: bytes) -> _Stream:

@@ -148,4 +148,29 @@ void tacit_group_norm_backward(std::int32_t level, std::int32_t threads,
     });
 }
 
+// Squared norms of every record's gradient of a table with `size` rows.
+void tacit_table_norms(std::int32_t level, std::int32_t threads, const tacit::Lookups *shape,
+                       std::int64_t records, std::int64_t size, const std::int64_t *tokens,
+                       const float *g, float *squares) {
+    const Kernels &use = kernels(level);
+    tacit::share(threads, records, [&](std::int64_t first, std::int64_t last) {
+        std::vector<tacit::Seen> seen(size, tacit::Seen{-1, 0});
+        std::vector<float> sums(shape->positions * shape->width);
+        for (std::int64_t i = first; i < last; i++)
+            squares[i] = use.table_norm(*shape, i, tokens, g, seen.data(), sums.data());
+    });
+}
+
+// Adds the weighted sum of all records' gradients to a table. Every row is added up by one thread, in
+// the order of the records, so that the number of threads changes no bit.
+void tacit_table_sum(std::int32_t level, std::int32_t threads, const tacit::Lookups *shape,
+                     std::int64_t records, const std::int64_t *tokens, const float *g,
+                     const float *factors, float *total) {
+    const Kernels &use = kernels(level);
+    tacit::share(threads, threads, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t part = first; part < last; part++)
+            use.table_sum(*shape, records, tokens, g, factors, total, part, threads);
+    });
+}
+
 }  // extern "C"

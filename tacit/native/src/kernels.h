@@ -31,6 +31,17 @@ struct Grouped {
     double eps;
 };
 
+// Rows of a table that records looked up, and the layout of the gradients of what was found.
+struct Lookups {
+    std::int64_t positions, width;
+    std::int64_t record_stride, position_stride;
+    std::int64_t padding;  // a token that gets no gradient, or -1
+};
+
+struct Seen {
+    std::int64_t record, place;
+};
+
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
@@ -53,6 +64,13 @@ struct Kernels {
     void (*group_norm_backward)(const Grouped &, const float *x, const float *g,
                                 const float *weight, const float *mean, const float *rstd,
                                 float *dx, float *scale, float *shift, double *scratch);
+    // The squared norm of one record's gradient of the whole table.
+    float (*table_norm)(const Lookups &, std::int64_t record, const std::int64_t *tokens,
+                        const float *g, Seen *seen, float *sums);
+    // The weighted sum of all records' gradients, for one part of the table out of several.
+    void (*table_sum)(const Lookups &, std::int64_t records, const std::int64_t *tokens,
+                      const float *g, const float *factors, float *total, std::int64_t part,
+                      std::int64_t parts);
 };
 
 // Each is defined where the compiler was asked for that instruction set.

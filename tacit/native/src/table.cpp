@@ -15,6 +15,10 @@ void group_norm(const Grouped &, const float *, const float *, const float *, fl
                 float *, double *);
 void group_norm_backward(const Grouped &, const float *, const float *, const float *,
                          const float *, const float *, float *, float *, float *, double *);
+float table_norm(const Lookups &, std::int64_t, const std::int64_t *, const float *, Seen *,
+                 float *);
+void table_sum(const Lookups &, std::int64_t, const std::int64_t *, const float *, const float *,
+               float *, std::int64_t, std::int64_t);
 
 }  // namespace TACIT_LEVEL
 
@@ -30,6 +34,8 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::group_norm_scratch,
     TACIT_LEVEL::group_norm,
     TACIT_LEVEL::group_norm_backward,
+    TACIT_LEVEL::table_norm,
+    TACIT_LEVEL::table_sum,
 };
 
 }  // namespace tacit
