@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tacit.privacy.plan import Question, solve
     from tacit.privacy.relations import Relation
     from tacit.private_steps import PrivateSteps
+    from tacit.process_tuning import tune_process
 
 __all__ = [
     "PrivateSteps",
@@ -22,6 +23,7 @@ __all__ = [
     "cross_entropy",
     "fit",
     "solve",
+    "tune_process",
 ]
 
 _HOME = {
@@ -34,6 +36,7 @@ _HOME = {
     "cross_entropy": "losses",
     "fit": "loop",
     "solve": "privacy.plan",
+    "tune_process": "process_tuning",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tacit import native
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import RunError
@@ -20,6 +21,7 @@ from tacit.losses import LossCheck, one_record
 from tacit.methods.base import Method
 from tacit.methods.build import Parts, build, clipping_sentence, step_count
 from tacit.models import validate
+from tacit.noise.normals import SAMPLER
 from tacit.noise.source import RandomSource
 from tacit.optim import Pace, PrivateOptimizer, WeightAverage
 from tacit.privacy import events
@@ -144,6 +146,8 @@ def _bits(model: nn.Module, records: Records) -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "kernels": kernels.name if (kernels := native.active()) else "none",
+        "sampler": SAMPLER,
     }
 
 
@@ -222,7 +226,7 @@ def _header(
         ],
         "not_covered": list(facts.not_covered),
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
-        "randomness": f"ChaCha20 keyed by {source.origin}",
+        "randomness": f"ChaCha20 keyed by {source.origin}; normal numbers by {SAMPLER}",
         "key": source.fingerprint,
         "warnings": warnings,
         "versions": {"tacit": version("tacit"), "torch": torch.__version__}

@@ -10,6 +10,7 @@ import typer
 from tacit.commands import account, data, plan, train
 from tacit.commands.output import failed
 from tacit.errors import TacitError
+from tacit.process_tuning import tune_process
 
 INTERRUPTED = 130
 
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     7 ledger broken, 8 budget spent, 130 interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    tune_process()
     try:
         app(args=given, standalone_mode=True)
     except TacitError as error:

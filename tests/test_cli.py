@@ -153,3 +153,11 @@ def test_the_installed_command_starts(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from tacit.cli import main; main()", "plan", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert "dpsgd" in done.stdout
+
+
+@pytest.mark.parametrize(("flag", "stored"), [("--deterministic", "true"), ("--timed", "false")])
+def test_the_choice_of_algorithms_is_a_flag(
+    tmp_path: Path, tacit: Run, flag: str, stored: str
+) -> None:
+    tacit(f"train digits {QUICK} {flag} --out {tmp_path / 'run'}")
+    assert f"deterministic = {stored}" in (tmp_path / "run" / "recipe.toml").read_text()

@@ -14,11 +14,13 @@ import torch
 from small_runs import RECORDS, small_model, small_recipe
 from torch.utils.data import Dataset
 
+from tacit import native
 from tacit.assemble import Facts, assemble
 from tacit.data.batches import DatasetRecords, TensorRecords
 from tacit.errors import RunError
 from tacit.loop import Result, fit
 from tacit.losses import cross_entropy
+from tacit.noise.normals import SAMPLER
 from tacit.privacy import ledger
 from tacit.rundir import RunDir
 from tacit.steps import Steps
@@ -142,6 +144,36 @@ def test_timed_algorithms_never_repeat_noise(tmp_path: Path, records: TensorReco
     path = tmp_path / "run"
     started(path, records, deterministic=False).advance(cross_entropy)
     again = resumed(path, records, deterministic=False)
+    assert again.ledger.entries[-1].body["replay"] is False
+    assert again.remaining == 19
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 3), (3, 0)])
+def test_a_step_taken_with_other_kernels_is_charged_again(
+    tmp_path: Path, records: TensorRecords, before: int, after: int
+) -> None:
+    if native.active() is None:
+        pytest.skip("the compiled kernels are not built")
+    path = tmp_path / "run"
+    with native.limited_to(before):
+        started(path, records).advance(cross_entropy)
+    with native.limited_to(after):
+        again = resumed(path, records)
+        assert again.ledger.entries[-1].body["replay"] is False
+        again.advance(cross_entropy)
+    charges = [e.body for e in again.ledger.entries if e.kind == "charge"]
+    assert [(c["generation"], c["step"]) for c in charges] == [(0, 0), (1, 0)]
+
+
+def test_a_step_taken_with_another_sampler_is_charged_again(
+    tmp_path: Path, records: TensorRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    first = started(path, records)
+    first.advance(cross_entropy)
+    assert SAMPLER in first.ledger.entries[0].body["randomness"]
+    monkeypatch.setattr("tacit.assemble.SAMPLER", "another")
+    again = resumed(path, records)
     assert again.ledger.entries[-1].body["replay"] is False
     assert again.remaining == 19
 

@@ -33,6 +33,14 @@ def train(
     seed: Annotated[
         int | None, typer.Option(help="Fix all randomness: for experiments, never for release.")
     ] = None,
+    deterministic: Annotated[
+        bool | None,
+        typer.Option(
+            "--deterministic/--timed",
+            help="Choose algorithms by a fixed rule, so that a resumed run repeats its bits, or by"
+            " timing them.",
+        ),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any recipe value, such as run.seed=1."),
@@ -54,6 +62,7 @@ def train(
         "training.batch_size": batch_size,
         "training.learning_rate": learning_rate,
         "run.seed": seed,
+        "run.deterministic": None if deterministic is None else str(deterministic).lower(),
     }
     overrides = {key: str(value) for key, value in named.items() if value is not None}
     overrides |= _changes(changes or [])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 
-import torch
 from torch import Tensor
 
 from tacit.clipping.contract import ClippedSum, Layout
 from tacit.errors import ArgumentError, NoProofError
-from tacit.noise.source import NONCE_BYTES, RandomSource
+from tacit.noise.source import RandomSource
 from tacit.privacy.relations import Relation
 
 
@@ -48,35 +47,22 @@ class GaussianNoise:
         self._relation = relation
 
     def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient:
-        """Noise of this step's own, then division by a public constant (never by a count)."""
+        """Noise of this step's own, then division by a public constant (never by a count).
+
+        The noise is addressed by the step and by the sum itself: whatever goes wrong around a
+        step, two different sums never share their noise, and the same sum always gets the same.
+        """
         if not isinstance(clipped, ClippedSum):
             raise NoProofError(
                 f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
                 " sensitivity"
             )
-        noise = self._source.normal(*_address(clipped, step), clipped.vector.numel())
-        scales = [
-            self._multiplier * moved / math.sqrt(share)
-            for moved, share in zip(
-                clipped.sensitivity(self._relation), clipped.shares, strict=True
-            )
-        ]
         layout = clipped.layout
-        for part, group in zip(noise.split(layout.sizes), layout.groups, strict=True):
-            part.mul_(scales[group])
-        vector = clipped.vector.add(noise.to(clipped.vector)).div_(denominator)
+        ends = list(accumulate(layout.sizes))
+        each = clipped.noise_scales(self._multiplier, self._relation)
+        purpose = f"gradient noise {step} {self._source.name(clipped.vector)}"
+        vector = self._source.perturbed(clipped.vector, purpose, 0, ends, each, denominator)
         return PrivateGradient(vector, layout)
-
-
-def _address(clipped: ClippedSum, step: int) -> tuple[str, int]:
-    """Where in the random source this sum's noise lies: by step and by the sum itself.
-
-    Whatever goes wrong around a step, two different sums can then never share their noise, and
-    the same sum always gets the same. The key makes the address useless to anyone else.
-    """
-    content = clipped.vector.detach().cpu().contiguous().view(torch.uint8).numpy().data
-    digest = hashlib.blake2b(content, digest_size=NONCE_BYTES).digest()
-    return f"gradient noise {step}", int.from_bytes(digest, "little")
 
 
 def unprotected(vector: Tensor, layout: Layout) -> PrivateGradient:

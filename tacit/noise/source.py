@@ -3,7 +3,8 @@
 Every random number of a run is a function of (key, purpose, index). A resumed run therefore
 continues with exactly the numbers it would have drawn, no number is ever drawn twice for two
 different things, and no generator state has to be saved. ChaCha20 comes from `cryptography`
-because torch's generators are seeded with 64 bits and are not cryptographic.
+because torch's generators are seeded with 64 bits and are not cryptographic; where the compiled
+kernels are there, they compute the same keystream and the same numbers, only faster.
 
 Whoever knows the key can subtract the noise. It comes from the operating system unless a seed is
 given for tests, lives only in the private part of a run directory, and is erased when the run
@@ -13,22 +14,30 @@ ends.
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
+from torch import Tensor
 
+from tacit import native
 from tacit.errors import ArgumentError
+from tacit.noise.normals import GROUP, normals
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 _ENTROPY = "operating-system entropy"
 _BLOCK = 1 << 16
 _ZEROS = bytes(4 * _BLOCK)
+_LONGEST = 16 << 32
+"""Words before the cipher's counter of blocks would run into the nonce."""
+_LEAF = 1 << 16
 
 
 class RandomSource:
@@ -76,40 +85,83 @@ class RandomSource:
         """Whether someone who knows a seed could repeat the noise."""
         return self.origin != _ENTROPY
 
-    def normal(self, purpose: str, index: int, count: int) -> torch.Tensor:
+    def normal(self, purpose: str, index: int, count: int) -> Tensor:
         """`count` independent standard normal numbers: the single site where noise is drawn.
 
-        Box–Muller on 32-bit uniforms, so |z| reaches 6.7; computed in blocks that stay in cache.
+        The same numbers with and without compiled kernels; see `tacit.noise.normals`.
         """
-        stream = self._stream(purpose, index)
-        out = torch.empty(count, dtype=torch.float32)
+        key, nonce = self._address(purpose, index, count)
+        kernels = native.active()
+        if kernels is not None:
+            return kernels.normals(key, nonce, count)
+        stream = _cipher(key, nonce)
+        out = np.empty(count, np.float32)
         raw = bytearray(4 * _BLOCK)
-        words = torch.frombuffer(raw, dtype=torch.int32)
-        half = _BLOCK // 2
-        uniform = torch.empty(half, dtype=torch.float64)
-        pairs = torch.empty(_BLOCK)
         for start in range(0, count, _BLOCK):
             stream.update_into(_ZEROS, raw)
-            uniform.copy_(words[:half]).add_(2.0**31 + 0.5).mul_(2.0**-32)
-            radius = uniform.float().log_().mul_(-2).sqrt_()
-            angle = words[half:].float().mul_(math.pi * 2.0**-31)
-            torch.cos(angle, out=pairs[:half])
-            torch.sin(angle, out=pairs[half:])
-            pairs.view(2, half).mul_(radius)
-            stop = min(start + _BLOCK, count)
-            out[start:stop] = pairs[: stop - start]
-        return out
+            wanted = min(_BLOCK, count - start)
+            groups = -(-wanted // GROUP)
+            words = np.frombuffer(raw, np.uint32, groups * GROUP)
+            out[start : start + wanted] = normals(words)[:wanted]
+        return torch.from_numpy(out)
+
+    def perturbed(
+        self,
+        vector: Tensor,
+        purpose: str,
+        index: int,
+        ends: Sequence[int],
+        scales: Sequence[float],
+        divisor: float,
+    ) -> Tensor:
+        """(vector + scale · `normal` numbers) / divisor; the scale changes after each of `ends`."""
+        kernels = native.active()
+        plain = vector.dtype == torch.float32 and vector.device.type == "cpu"
+        if kernels is not None and plain and vector.is_contiguous():
+            address = self._address(purpose, index, vector.numel())
+            return kernels.perturb(vector, *address, ends, scales, divisor)
+        noise = self.normal(purpose, index, vector.numel())
+        sizes = [stop - start for start, stop in pairwise((0, *ends))]
+        for part, scale in zip(noise.split(sizes), scales, strict=True):
+            part.mul_(scale)
+        return vector.add(noise.to(vector)).div_(divisor)
+
+    def name(self, content: Tensor) -> str:
+        """A secret name for a tensor's bytes: the same for the same, never the same for others.
+
+        Guarantee: two tensors of other bytes, chosen without knowledge of the key, share a name
+        with probability below 2⁻⁹⁰. Each leaf of 64 KiB has a Poly1305 tag (other leaves share
+        it with probability 2⁻⁹¹), and BLAKE2b, keyed, collects tags and length. Names must not
+        be published; noise under a name that only the key knows may be.
+        """
+        flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+        key = hashlib.blake2b(b"names", key=self.key, digest_size=KEY_BYTES).digest()
+        tags = (
+            Poly1305.generate_tag(key, flat[start : start + _LEAF])
+            for start in range(0, len(flat), _LEAF)
+        )
+        collected = b"".join((len(flat).to_bytes(8, "little"), *tags))
+        return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
 
     def words(self, purpose: str, index: int, count: int) -> NDArray[np.uint32]:
         """`count` independent uniform 32-bit words."""
-        return np.frombuffer(self._stream(purpose, index).update(bytes(4 * count)), np.uint32)
+        stream = _cipher(*self._address(purpose, index, count))
+        return np.frombuffer(stream.update(bytes(4 * count)), np.uint32)
 
     def torch_seed(self, purpose: str, index: int) -> int:
         """A seed for torch's own generator: dropout, augmentation, initial weights."""
         low, high = self.words(purpose, index, 2)
         return int(low) | (int(high) & 0x7FFFFFFF) << 32
 
-    def _stream(self, purpose: str, index: int) -> CipherContext:
+    def _address(self, purpose: str, index: int, count: int) -> tuple[bytes, bytes]:
+        """Key and nonce of a keystream of its own, the nonce with the number of the first block."""
+        if count > _LONGEST:
+            raise ArgumentError(
+                f"{count} random numbers were asked for under one address; at most {_LONGEST}"
+            )
         key = hashlib.blake2b(purpose.encode(), key=self.key, digest_size=KEY_BYTES).digest()
-        nonce = bytes(4) + index.to_bytes(NONCE_BYTES, "little")
-        return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
+        return key, bytes(4) + index.to_bytes(NONCE_BYTES, "little")
+
+
+def _cipher(key: bytes, nonce: bytes) -> CipherContext:
+    return Cipher(ChaCha20(key, nonce), mode=None).encryptor()

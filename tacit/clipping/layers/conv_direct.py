@@ -23,14 +23,18 @@ class WrittenOut:
     """Gradients as [parts, records, elements]; parts in `shape`, permuted, make a kernel.
 
     The order of a kernel's elements is left as the algorithm produced it; only sums are permuted.
+    `squares` are the squared norms, where the algorithm measured them on the way.
     """
 
     parts: Tensor
     shape: tuple[int, ...]
     order: tuple[int, ...]
+    squares: Tensor | None = None
 
     def squared_norms(self) -> Tensor:
         """‖gradient‖² of each record."""
+        if self.squares is not None:
+            return self.squares
         wide = torch.promote_types(self.parts.dtype, torch.float32)
         norms: Tensor = torch.linalg.vector_norm(self.parts, dim=2, dtype=wide)
         return norms.square_().sum(0)

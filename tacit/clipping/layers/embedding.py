@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tacit import native
 from tacit.clipping.layers.contributions import (
     Contribution,
     Mergeable,
@@ -88,19 +89,39 @@ class _Embedding(Operation):
         if at is None:
             return None, []
         tokens, gradients = at.arrange(x, 0), at.arrange(g, 1)
-        if self._padding >= 0:
-            gradients = gradients.masked_fill((tokens == self._padding).unsqueeze(2), 0)
-        return None, [(self._slot, TableRows(tokens, gradients, self._weight.shape[0]))]
+        rows = TableRows(tokens, gradients, self._weight.shape[0], self._padding)
+        return None, [(self._slot, rows)]
 
 
 class TableRows(Mergeable):
-    """Record r's gradient adds gradients[r, p] to row tokens[r, p] of the table."""
+    """Record r's gradient adds gradients[r, p] to row tokens[r, p] of the table.
 
-    def __init__(self, tokens: Tensor, gradients: Tensor, size: int) -> None:
-        self.tokens, self.gradients = tokens, gradients
+    A row `padding` receives nothing, whatever is given for it.
+    """
+
+    def __init__(self, tokens: Tensor, gradients: Tensor, size: int, padding: int = -1) -> None:
+        self.tokens = tokens
+        self._given, self._padding = gradients, padding
         self._size = size
 
+    @property
+    def gradients(self) -> Tensor:
+        """What is added, with zeros for the row that receives nothing."""
+        if self._padding >= 0:
+            unwanted = (self.tokens == self._padding).unsqueeze(2)
+            self._given, self._padding = self._given.masked_fill(unwanted, 0), -1
+        return self._given
+
+    def _kernels(self) -> native.Library | None:
+        """The compiled kernels, where they know this kind of gradient."""
+        given = self._given
+        plain = given.dtype == torch.float32 and given.device.type == "cpu"
+        return native.active() if plain and given.stride(2) == 1 else None
+
     def squared_norms(self) -> Tensor:
+        kernels = self._kernels()
+        if kernels is not None:
+            return kernels.table_norms(self.tokens, self._given, self._size, self._padding)
         records, positions, width = self.gradients.shape
         leaders = same_token_leaders(self.tokens, self._size)
         starts = torch.arange(0, records * positions, positions, device=leaders.device)
@@ -123,6 +144,10 @@ class TableRows(Mergeable):
         return squares.view(records, positions).sum(1)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        kernels = self._kernels()
+        if kernels is not None and total.is_contiguous():
+            kernels.table_sum(self.tokens, self._given, self._padding, factors, total)
+            return
         for part in row_blocks(self.gradients):
             weighted = scaled(self.gradients[part], factors[part])
             total.index_add_(0, self.tokens[part].flatten(), weighted.flatten(0, 1))
@@ -134,7 +159,7 @@ class TableRows(Mergeable):
         return table.scatter_add_(1, index, self.gradients)
 
     def silence(self, records: Tensor) -> None:
-        self.gradients = zeroed(self.gradients, records)
+        self._given = zeroed(self.gradients, records)
 
     def merged(self, others: Sequence[Contribution]) -> Contribution:
         alike = [self, *(other for other in others if isinstance(other, TableRows))]

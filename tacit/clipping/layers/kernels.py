@@ -22,6 +22,7 @@ from tacit.clipping.layers.conv_direct import (
 )
 from tacit.clipping.layers.conv_geometry import Problem
 from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, padded_pixels
+from tacit.clipping.layers.conv_native import by_kernels, norms_by_kernels, suits_kernels
 
 _TRIAL_RECORDS = 32
 _WORTH_KEEPING = 4
@@ -122,6 +123,8 @@ def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]
     yield "groups", moved + 3 * problem.pixels * problem.weights, by_groups
     if not _planar(problem):
         return
+    if suits_kernels(problem):
+        yield "kernels", moved / 2 + _kernels_cost(problem), by_kernels
     high, wide = taps
     yield "windows, channels last", cost(1, problem.window, 4 * unfolded), by_windows_last
     along_rows = cost(high, channels * wide, 8 * unfolded / high)
@@ -146,11 +149,18 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
         padded = padded_pixels(problem)
         cost = padded**2 * (channels + 8 * sum(problem.kernel[2:]))
         yield "pixel products", once + cost, 3 * item * padded**2, norms_by_pixels
+    if suits_kernels(problem) and problem.images == 1:
+        yield "kernels, measured", once + _kernels_cost(problem), 0, norms_by_kernels
     memory = item * (2 * groups * pixels**2 + copied)
     cost = pixels * (copied + pixels * problem.g.shape[1])
     yield "window products", once + cost, memory, norms_by_windows
     memory = 2 * item * (copied + problem.weights)
     yield "windows, twice", 3 * once + 8 * copied, memory, _norms_by_writing_out
+
+
+def _kernels_cost(problem: Problem) -> float:
+    """The compiled kernels keep output channels in the processor's vectors, and copy nothing."""
+    return 0.9 * problem.pixels * problem.window * _full_lanes(problem.kernel[0])
 
 
 def _planar(problem: Problem) -> bool:
@@ -163,7 +173,8 @@ def _by_record(way: WriteOut, problem: Problem) -> WrittenOut:
     if problem.images == 1 or way in (by_windows, by_groups):
         return way(problem)
     written = way(problem.per_image)
-    return replace(written, parts=written.parts.unflatten(1, (-1, problem.images)).sum(2))
+    summed = written.parts.unflatten(1, (-1, problem.images)).sum(2)
+    return replace(written, parts=summed, squares=None)
 
 
 def _norms_by_writing_out(problem: Problem) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tacit import native
 from tacit.clipping.layers.contributions import Dense
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Slot, Slots
@@ -122,6 +123,10 @@ class _GroupNorm(Affine):
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         n, channels, *space = x.shape
+        kernels = self._kernels(x)
+        if kernels is not None:
+            output, *saved = kernels.group_norm(x, self._groups, self.weight, self.bias, self.eps)
+            return output, tuple(saved)
         output, mean, rstd = torch.native_group_norm(
             x if _is_channels_last(x) else x.contiguous(),
             self.weight,
@@ -138,7 +143,15 @@ class _GroupNorm(Affine):
         self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
     ) -> tuple[Tensor | None, Gradients]:
         mean, rstd = saved
-        if _is_channels_last(x):
+        input_gradient: Tensor | None
+        kernels = self._kernels(x)
+        if kernels is not None:
+            input_gradient, scale, shift = kernels.group_norm_backward(
+                x, g, self.weight, mean, rstd, input_needed
+            )
+            if at is None:
+                return input_gradient, []
+        elif _is_channels_last(x):
             g = g.contiguous(memory_format=torch.channels_last)
             input_gradient = self._backward(g, x, mean, rstd, self.weight, [input_needed, False])[0]
             if at is None:
@@ -154,12 +167,18 @@ class _GroupNorm(Affine):
                 None if self.weight is None else self.weight.repeat(n),
                 [input_needed, at is not None],
             )
-            if input_needed:
+            if input_gradient is not None and input_needed:
                 input_gradient = input_gradient.view(x.shape)
             if at is None:
                 return input_gradient, []
             scale, shift = scale.view(n, channels), shift.view(n, channels)
         return input_gradient, self.gradients(at.summed(scale, 1), at.summed(shift, 1))
+
+    @staticmethod
+    def _kernels(x: Tensor) -> native.Library | None:
+        """The compiled kernels, where they know this kind of input."""
+        known = _is_channels_last(x) and x.dtype == torch.float32 and x.device.type == "cpu"
+        return native.active() if known else None
 
     @staticmethod
     def _backward(

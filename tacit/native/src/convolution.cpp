@@ -1,0 +1,191 @@
+// The weight gradient of a planar convolution for one image, channels innermost, with its norm.
+//
+// The gradient is a matrix of kernel taps by output channels: for every pair, a sum over the pixels
+// of the output. A tile of it stays in registers for a whole pass over the pixels, and its squared
+// norm is taken there, so that gradients that are only to be measured are never written at all.
+#include <cstring>
+
+#include "kernels.h"
+#include "vectors.h"
+
+namespace tacit {
+namespace TACIT_LEVEL {
+namespace {
+
+constexpr int kLanes = TACIT_LANES;
+typedef float Lanes __attribute__((vector_size(4 * TACIT_LANES)));
+
+// Vectors of a tile that still leave registers for the operands.
+constexpr int kAccumulators = TACIT_LANES == 16 ? 27 : 12;
+constexpr int kMostRows = 5;
+constexpr int kMostRun = 24;
+
+inline Lanes load(const float *from) {
+    Lanes value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+// One pass over the output pixels. Inputs of a tile are `rows` runs of consecutive floats.
+struct Pass {
+    std::int64_t height, width;        // output pixels
+    std::int64_t down, right;          // floats from one pixel's inputs to the next one's
+    std::int64_t apart;                // floats from one run of a tile to the next
+    std::int64_t channels;             // floats of one pixel of g, a multiple of kLanes
+};
+
+typedef Lanes (*Tile)(const Pass &, const float *x, const float *g, float *out,
+                      std::int64_t out_apart);
+
+// Rows x Run taps by Wide vectors of output channels. Writes the tile tap by tap, if it is to be
+// written, and returns the squares of its elements added up in each lane.
+template <int Wide, int Rows, int Run>
+Lanes tile(const Pass &pass, const float *x, const float *g, float *out, std::int64_t out_apart) {
+    Lanes sums[Rows][Run][Wide] = {};
+    for (std::int64_t row = 0; row < pass.height; row++) {
+        const float *input = x + row * pass.down;
+        for (std::int64_t column = 0; column < pass.width; column++) {
+            Lanes outputs[Wide];
+            for (int v = 0; v < Wide; v++) outputs[v] = load(g + v * kLanes);
+            for (int r = 0; r < Rows; r++)
+                for (int i = 0; i < Run; i++)
+                    for (int v = 0; v < Wide; v++)
+                        sums[r][i][v] += input[r * pass.apart + i] * outputs[v];
+            input += pass.right;
+            g += pass.channels;
+        }
+    }
+    Lanes squares = {};
+    for (int r = 0; r < Rows; r++)
+        for (int i = 0; i < Run; i++)
+            for (int v = 0; v < Wide; v++) {
+                squares += sums[r][i][v] * sums[r][i][v];
+                if (out)
+                    std::memcpy(out + r * out_apart + i * pass.channels + v * kLanes,
+                                &sums[r][i][v], sizeof(Lanes));
+            }
+    return squares;
+}
+
+template <int Wide>
+constexpr bool fits(int rows, int run) {
+    return rows * run * Wide <= kAccumulators;
+}
+
+template <int Wide, int Rows, int Run>
+Tile find(int rows, int run) {
+    if constexpr (Rows > kMostRows) {
+        return nullptr;
+    } else if constexpr (Run > kMostRun || !fits<Wide>(Rows, Run)) {
+        return find<Wide, Rows + 1, 1>(rows, run);
+    } else {
+        if (Rows == rows && Run == run) return tile<Wide, Rows, Run>;
+        return find<Wide, Rows, Run + 1>(rows, run);
+    }
+}
+
+template <int Wide>
+int longest_run() {
+    return kAccumulators / Wide < kMostRun ? kAccumulators / Wide : kMostRun;
+}
+
+std::int64_t rounded_up(std::int64_t channels) { return (channels + kLanes - 1) / kLanes * kLanes; }
+
+std::int64_t padded_pixels(const Planar &p) {
+    return (p.height + 2 * p.pad_down) * (p.width + 2 * p.pad_right);
+}
+
+// All taps by one block of Wide vectors of output channels.
+template <int Wide>
+Lanes block(const Planar &p, Pass &pass, const float *x, const float *g, float *out) {
+    const std::int64_t row = (p.width + 2 * p.pad_right) * p.channels * p.tap_down;
+    const bool joined = p.tap_right == 1;
+    const std::int64_t length = joined ? p.kernel_width * p.channels : p.channels;
+    const std::int64_t columns = joined ? 1 : p.kernel_width;
+    const std::int64_t pieces = (length + longest_run<Wide>() - 1) / longest_run<Wide>();
+    Lanes squares = {};
+    Tile chosen = nullptr;
+    std::int64_t chosen_rows = 0, chosen_run = 0;
+    pass.apart = row;
+    for (std::int64_t column = 0; column < columns; column++) {
+        for (std::int64_t piece = 0; piece < pieces; piece++) {
+            const std::int64_t first = length * piece / pieces;
+            const std::int64_t run = length * (piece + 1) / pieces - first;
+            std::int64_t most = kAccumulators / Wide / run;
+            most = most < kMostRows ? most : kMostRows;
+            for (std::int64_t r = 0; r < p.kernel_height;) {
+                const std::int64_t left = p.kernel_height - r;
+                const std::int64_t steps = (left + most - 1) / most;
+                const std::int64_t rows = (left + steps - 1) / steps;
+                const std::int64_t tap = column * p.tap_right * p.channels + first;
+                const std::int64_t place =
+                    (r * p.kernel_width + column) * p.channels + first;
+                if (rows != chosen_rows || run != chosen_run)
+                    chosen = find<Wide, 1, 1>(int(rows), int(run));
+                chosen_rows = rows, chosen_run = run;
+                squares += chosen(pass, x + r * row + tap, g,
+                                  out ? out + place * pass.channels : nullptr,
+                                  p.kernel_width * p.channels * pass.channels);
+                r += rows;
+            }
+        }
+    }
+    return squares;
+}
+
+}  // namespace
+
+std::int64_t convolution_scratch(const Planar &p) {
+    const std::int64_t wide = rounded_up(p.outputs);
+    return padded_pixels(p) * p.channels + (p.out_height * p.out_width) * wide +
+           p.kernel_height * p.kernel_width * p.channels * wide;
+}
+
+// Writes [kernel height, kernel width, channels, outputs] if `gradient` is given.
+float convolution_gradient(const Planar &p, const float *x, const float *g, float *gradient,
+                           float *scratch) {
+    const std::int64_t wide = rounded_up(p.outputs), pixels = p.out_height * p.out_width;
+    const std::int64_t taps = p.kernel_height * p.kernel_width * p.channels;
+    if (p.pad_down || p.pad_right) {
+        const std::int64_t across = (p.width + 2 * p.pad_right) * p.channels;
+        float *inside = scratch + p.pad_down * across + p.pad_right * p.channels;
+        std::memset(scratch, 0, sizeof(float) * padded_pixels(p) * p.channels);
+        for (std::int64_t row = 0; row < p.height; row++)
+            std::memcpy(inside + row * across, x + row * p.width * p.channels,
+                        sizeof(float) * p.width * p.channels);
+        x = scratch;
+        scratch += padded_pixels(p) * p.channels;
+    }
+    float *out = gradient;
+    if (wide != p.outputs) {
+        for (std::int64_t pixel = 0; pixel < pixels; pixel++) {
+            float *row = scratch + pixel * wide;
+            std::memcpy(row, g + pixel * p.outputs, sizeof(float) * p.outputs);
+            std::memset(row + p.outputs, 0, sizeof(float) * (wide - p.outputs));
+        }
+        g = scratch;
+        out = gradient ? scratch + pixels * wide : nullptr;
+    }
+    Pass pass = {p.out_height, p.out_width,
+                 p.step_down * (p.width + 2 * p.pad_right) * p.channels,
+                 p.step_right * p.channels, 0, wide};
+    Lanes squares = {};
+    for (std::int64_t first = 0; first < wide;) {
+        const std::int64_t left = (wide - first) / kLanes;
+        float *to = out ? out + first : nullptr;
+        const int taken = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        if (taken == 4) squares += block<4>(p, pass, x, g + first, to);
+        else if (taken == 2) squares += block<2>(p, pass, x, g + first, to);
+        else squares += block<1>(p, pass, x, g + first, to);
+        first += taken * kLanes;
+    }
+    if (gradient && out != gradient)
+        for (std::int64_t tap = 0; tap < taps; tap++)
+            std::memcpy(gradient + tap * p.outputs, out + tap * wide, sizeof(float) * p.outputs);
+    float total = 0;
+    for (int lane = 0; lane < kLanes; lane++) total += squares[lane];
+    return total;
+}
+
+}  // namespace TACIT_LEVEL
+}  // namespace tacit

@@ -1,0 +1,176 @@
+// What Python calls: plain C functions, which choose an instruction set and share work over threads.
+//
+// Every function takes the level of the instruction set first. Levels count from 0, the one that
+// every processor of the architecture has, to tacit_levels() - 1.
+#include <algorithm>
+#include <vector>
+
+#include "kernels.h"
+#include "threads.h"
+
+using tacit::Kernels;
+using tacit::kGroup;
+using tacit::Stream;
+
+namespace {
+
+const Kernels &kernels(int level) {
+#ifdef TACIT_X86
+    if (level == 2) return tacit::avx512_kernels;
+    if (level == 1) return tacit::avx2_kernels;
+#endif
+    (void)level;
+    return tacit::baseline_kernels;
+}
+
+// Threads are not worth their start for fewer groups than this.
+constexpr std::int64_t kFewGroups = 32;
+
+int worthwhile(int threads, std::int64_t groups) { return groups < kFewGroups ? 1 : threads; }
+
+}  // namespace
+
+extern "C" {
+
+// Changes with the functions below, so that a library left over from another version is noticed.
+std::int32_t tacit_version() { return 1; }
+
+std::int32_t tacit_levels() {
+#ifdef TACIT_X86
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    return wide ? 3 : 2;
+#else
+    return 1;
+#endif
+}
+
+// The keystream in its own order, 256 words for each group.
+void tacit_keystream(std::int32_t level, const Stream *stream, std::uint32_t *out,
+                     std::int64_t groups) {
+    std::uint32_t words[kGroup];
+    for (std::int64_t group = 0; group < groups; group++) {
+        kernels(level).keystream(*stream, group, words);
+        for (int i = 0; i < kGroup; i++) out[group * kGroup + i] = words[i % 16 * 16 + i / 16];
+    }
+}
+
+void tacit_normals(std::int32_t level, std::int32_t threads, const Stream *stream, float *out,
+                   std::int64_t count) {
+    const Kernels &use = kernels(level);
+    const std::int64_t groups = (count + kGroup - 1) / kGroup;
+    tacit::share(worthwhile(threads, groups), groups, [&](std::int64_t first, std::int64_t last) {
+        alignas(64) std::uint32_t words[kGroup];
+        alignas(64) float noise[kGroup];
+        for (std::int64_t group = first; group < last; group++) {
+            use.keystream(*stream, group, words);
+            use.normals(words, noise);
+            const std::int64_t start = group * kGroup;
+            std::copy_n(noise, std::min<std::int64_t>(kGroup, count - start), out + start);
+        }
+    });
+}
+
+// out = (sum + scale * noise) / divisor, where elements up to ends[r] that belong to no run before r
+// have scale scales[r].
+void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *stream, float *out,
+                   const float *sum, const std::int64_t *ends, const float *scales,
+                   std::int64_t runs, float divisor) {
+    const Kernels &use = kernels(level);
+    const std::int64_t count = runs ? ends[runs - 1] : 0;
+    const std::int64_t groups = (count + kGroup - 1) / kGroup;
+    tacit::share(worthwhile(threads, groups), groups, [&](std::int64_t first, std::int64_t last) {
+        alignas(64) std::uint32_t words[kGroup];
+        alignas(64) float noise[kGroup];
+        std::int64_t run = std::upper_bound(ends, ends + runs, first * kGroup) - ends;
+        for (std::int64_t group = first; group < last; group++) {
+            use.keystream(*stream, group, words);
+            use.normals(words, noise);
+            const std::int64_t begin = group * kGroup, end = std::min(begin + kGroup, count);
+            for (std::int64_t at = begin; at < end;) {
+                while (ends[run] <= at) run++;
+                const std::int64_t stop = std::min(end, ends[run]);
+                use.perturb(out + at, sum + at, noise + (at - begin), stop - at, scales[run],
+                            divisor);
+                at = stop;
+            }
+        }
+    });
+}
+
+// Squared norms of the weight gradients of `images` images with channels innermost; also the
+// gradients as [images, kernel height, kernel width, channels, outputs] unless `gradients` is null.
+void tacit_convolution(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
+                       std::int64_t images, const float *x, const float *g, float *gradients,
+                       float *squares) {
+    const Kernels &use = kernels(level);
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t g_size = shape->outputs * shape->out_height * shape->out_width;
+    const std::int64_t size =
+        shape->kernel_height * shape->kernel_width * shape->channels * shape->outputs;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        std::vector<float> scratch(use.convolution_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            squares[i] =
+                use.convolution_gradient(*shape, x + i * x_size, g + i * g_size,
+                                         gradients ? gradients + i * size : nullptr, scratch.data());
+    });
+}
+
+void tacit_group_norm(std::int32_t level, std::int32_t threads, const tacit::Grouped *shape,
+                      std::int64_t images, const float *x, const float *weight, const float *bias,
+                      float *y, float *mean, float *rstd) {
+    const Kernels &use = kernels(level);
+    const std::int64_t size = shape->pixels * shape->channels;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        std::vector<double> scratch(use.group_norm_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            use.group_norm(*shape, x + i * size, weight, bias, y + i * size,
+                           mean + i * shape->groups, rstd + i * shape->groups, scratch.data());
+    });
+}
+
+void tacit_group_norm_backward(std::int32_t level, std::int32_t threads,
+                               const tacit::Grouped *shape, std::int64_t images, const float *x,
+                               const float *g, const float *weight, const float *mean,
+                               const float *rstd, float *dx, float *scale, float *shift) {
+    const Kernels &use = kernels(level);
+    const std::int64_t size = shape->pixels * shape->channels;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        std::vector<double> scratch(use.group_norm_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            use.group_norm_backward(
+                *shape, x + i * size, g + i * size, weight, mean + i * shape->groups,
+                rstd + i * shape->groups, dx ? dx + i * size : nullptr,
+                scale + i * shape->channels, shift + i * shape->channels, scratch.data());
+    });
+}
+
+// Squared norms of every record's gradient of a table with `size` rows.
+void tacit_table_norms(std::int32_t level, std::int32_t threads, const tacit::Lookups *shape,
+                       std::int64_t records, std::int64_t size, const std::int64_t *tokens,
+                       const float *g, float *squares) {
+    const Kernels &use = kernels(level);
+    tacit::share(threads, records, [&](std::int64_t first, std::int64_t last) {
+        std::vector<tacit::Seen> seen(size, tacit::Seen{-1, 0});
+        std::vector<float> sums(shape->positions * shape->width);
+        for (std::int64_t i = first; i < last; i++)
+            squares[i] = use.table_norm(*shape, i, tokens, g, seen.data(), sums.data());
+    });
+}
+
+// Adds the weighted sum of all records' gradients to a table. Every row is added up by one thread, in
+// the order of the records, so that the number of threads changes no bit.
+void tacit_table_sum(std::int32_t level, std::int32_t threads, const tacit::Lookups *shape,
+                     std::int64_t records, const std::int64_t *tokens, const float *g,
+                     const float *factors, float *total) {
+    const Kernels &use = kernels(level);
+    tacit::share(threads, threads, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t part = first; part < last; part++)
+            use.table_sum(*shape, records, tokens, g, factors, total, part, threads);
+    });
+}
+
+}  // extern "C"

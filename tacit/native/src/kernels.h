@@ -1,0 +1,83 @@
+// What every instruction set provides. The sources that define these functions are compiled once for
+// each instruction set, into a namespace of its own, and the interface picks a table at run time.
+#pragma once
+
+#include <cstdint>
+
+namespace tacit {
+
+// A ChaCha20 keystream: eight words of key; the number of the first block and three words of nonce.
+struct Stream {
+    std::uint32_t key[8];
+    std::uint32_t start[4];
+};
+
+// Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
+constexpr int kGroup = 256;
+
+// A planar convolution of images whose channels lie innermost. Taps are `tap` pixels apart.
+struct Planar {
+    std::int64_t channels, height, width;
+    std::int64_t outputs, out_height, out_width;
+    std::int64_t kernel_height, kernel_width;
+    std::int64_t step_down, step_right;
+    std::int64_t pad_down, pad_right;
+    std::int64_t tap_down, tap_right;
+};
+
+// Normalisation of each group of channels of an image whose channels lie innermost.
+struct Grouped {
+    std::int64_t pixels, channels, groups;
+    double eps;
+};
+
+// Rows of a table that records looked up, and the layout of the gradients of what was found.
+struct Lookups {
+    std::int64_t positions, width;
+    std::int64_t record_stride, position_stride;
+    std::int64_t padding;  // a token that gets no gradient, or -1
+};
+
+struct Seen {
+    std::int64_t record, place;
+};
+
+struct Kernels {
+    // Words of one group; block b's word w lies at 16 w + b.
+    void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
+    // Normal numbers of one group, from its words, in place.
+    void (*normals)(const std::uint32_t *words, float *out);
+    // out = (sum + scale * noise) / divisor; out may be sum.
+    void (*perturb)(float *out, const float *sum, const float *noise, std::int64_t count,
+                    float scale, float divisor);
+    // Floats of scratch memory that convolution_gradient needs.
+    std::int64_t (*convolution_scratch)(const Planar &);
+    // The squared norm of one image's weight gradient, which is also written if asked for.
+    float (*convolution_gradient)(const Planar &, const float *x, const float *g, float *gradient,
+                                  float *scratch);
+    // Doubles of scratch memory that the next two need.
+    std::int64_t (*group_norm_scratch)(const Grouped &);
+    // One image; weight and bias may be null.
+    void (*group_norm)(const Grouped &, const float *x, const float *weight, const float *bias,
+                       float *y, float *mean, float *rstd, double *scratch);
+    // Gradients of one image's scale and shift, and of the image itself unless dx is null.
+    void (*group_norm_backward)(const Grouped &, const float *x, const float *g,
+                                const float *weight, const float *mean, const float *rstd,
+                                float *dx, float *scale, float *shift, double *scratch);
+    // The squared norm of one record's gradient of the whole table.
+    float (*table_norm)(const Lookups &, std::int64_t record, const std::int64_t *tokens,
+                        const float *g, Seen *seen, float *sums);
+    // The weighted sum of all records' gradients, for one part of the table out of several.
+    void (*table_sum)(const Lookups &, std::int64_t records, const std::int64_t *tokens,
+                      const float *g, const float *factors, float *total, std::int64_t part,
+                      std::int64_t parts);
+};
+
+// Each is defined where the compiler was asked for that instruction set.
+extern const Kernels baseline_kernels;
+#ifdef TACIT_X86
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+#endif
+
+}  // namespace tacit

@@ -1,0 +1,41 @@
+// The functions of one instruction set, under a name that the interface knows.
+#include "kernels.h"
+#include "vectors.h"
+
+namespace tacit {
+namespace TACIT_LEVEL {
+
+void keystream(const Stream &, std::int64_t, std::uint32_t *);
+void normals(const std::uint32_t *, float *);
+void perturb(float *, const float *, const float *, std::int64_t, float, float);
+std::int64_t convolution_scratch(const Planar &);
+float convolution_gradient(const Planar &, const float *, const float *, float *, float *);
+std::int64_t group_norm_scratch(const Grouped &);
+void group_norm(const Grouped &, const float *, const float *, const float *, float *, float *,
+                float *, double *);
+void group_norm_backward(const Grouped &, const float *, const float *, const float *,
+                         const float *, const float *, float *, float *, float *, double *);
+float table_norm(const Lookups &, std::int64_t, const std::int64_t *, const float *, Seen *,
+                 float *);
+void table_sum(const Lookups &, std::int64_t, const std::int64_t *, const float *, const float *,
+               float *, std::int64_t, std::int64_t);
+
+}  // namespace TACIT_LEVEL
+
+#define TACIT_JOIN(level) level##_kernels
+#define TACIT_NAMED(level) TACIT_JOIN(level)
+
+extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
+    TACIT_LEVEL::keystream,
+    TACIT_LEVEL::normals,
+    TACIT_LEVEL::perturb,
+    TACIT_LEVEL::convolution_scratch,
+    TACIT_LEVEL::convolution_gradient,
+    TACIT_LEVEL::group_norm_scratch,
+    TACIT_LEVEL::group_norm,
+    TACIT_LEVEL::group_norm_backward,
+    TACIT_LEVEL::table_norm,
+    TACIT_LEVEL::table_sum,
+};
+
+}  // namespace tacit

@@ -1,0 +1,89 @@
+"""Tuning is applied by the command line, and by nobody who did not ask for it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tacit import process_tuning
+from tacit.process_tuning import tune_process, usable_processors
+
+FAULTS = """
+import resource, sys, torch
+if sys.argv[1] == "tuned":
+    from tacit import tune_process
+    assert tune_process().allocator
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        buffers = [torch.empty(10_000_000).fill_(1.0) for _ in range(2)]
+        buffers.clear()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+def child(code: str, *arguments: str, **environment: str) -> str:
+    kept = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(
+        command, env={**kept, **environment}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is part of glibc")
+def test_freed_buffers_are_kept_once_tuned() -> None:
+    assert int(child(FAULTS, "plain")) > 1_000
+    assert int(child(FAULTS, "tuned")) < 200
+
+
+def test_importing_the_library_tunes_nothing() -> None:
+    code = """
+import os, tacit, tacit.loop, tacit.commands.train
+print(os.environ.get("OMP_NUM_THREADS"), "tacit.process_tuning" in __import__("sys").modules)
+"""
+    assert child(code) == "None False"
+
+
+def test_threads_are_limited_before_torch_is_loaded() -> None:
+    code = """
+import os, sys
+from tacit import tune_process
+threads = tune_process().threads
+assert "torch" not in sys.modules
+print(os.environ["OMP_NUM_THREADS"], threads)
+"""
+    threads = str(usable_processors())
+    assert child(code) == f"{threads} {threads}"
+    assert child(code, OMP_NUM_THREADS="7") == f"7 {threads}"
+
+
+def test_a_share_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = tmp_path / "cpu.max"
+    monkeypatch.setattr(process_tuning, "_QUOTA", quota)
+    whole = usable_processors()
+    for text, expected in (("50000 100000", 1), ("max 100000", whole), ("9900000 100000", whole)):
+        quota.write_text(text + "\n", encoding="ascii")
+        assert usable_processors() == expected
+
+
+def test_threads_are_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setattr(process_tuning, "usable_processors", lambda: 2)
+    try:
+        for given, expected in ((1, 1), (5, 2)):
+            torch.set_num_threads(given)
+            assert tune_process().threads == 2
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_c_library_without_the_setting_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    assert tune_process().allocator is False
