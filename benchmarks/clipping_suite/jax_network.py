@@ -79,9 +79,7 @@ def _convolution(
     return out + (bias if last else bias[:, None, None])
 
 
-def _group_norm(
-    groups: int, weights: Mapping[str, Array], x: Array, last: bool, at: str
-) -> Array:
+def _group_norm(groups: int, weights: Mapping[str, Array], x: Array, last: bool, at: str) -> Array:
     scale, shift = weights[at + "weight"], weights[at + "bias"]
     if last:
         rows, height, width, channels = x.shape

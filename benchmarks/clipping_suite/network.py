@@ -7,6 +7,7 @@ shapes them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias, Union
 
 
@@ -91,7 +92,7 @@ Network: TypeAlias = tuple[Layer, ...]
 def mlp(*widths: int) -> Network:
     """Fully connected layers with ReLU between them."""
     layers: list[Layer] = [Flatten()]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [Linear(before, after), Relu()]
     return tuple(layers[:-1])
 

@@ -39,9 +39,7 @@ class Environment:
             found.outcomes.append(Outcome(setting, *(ended or (job_module.FAILED, "no answer"))))
         return found
 
-    def _run(
-        self, job: Job, question: Path, answer: Path, errors: Path
-    ) -> tuple[str, str] | None:
+    def _run(self, job: Job, question: Path, answer: Path, errors: Path) -> tuple[str, str] | None:
         """None if the process ended well, otherwise a status and the reason."""
         entry = CONTESTANTS[job.contestant]
         python = self.peer_python if entry.peer else sys.executable
@@ -57,7 +55,7 @@ class Environment:
             try:
                 code = process.wait(self.time_limit)
             except subprocess.TimeoutExpired:
-                return job_module.TOO_SLOW, f"no answer within {self.time_limit:g} s"
+                return job_module.TOO_SLOW, f"no answer within {self.time_limit:.0f} s"
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ import numpy as np
 from clipping_suite import job as job_module
 from clipping_suite.contestants import CONTESTANTS, Entry
 from clipping_suite.contestants.base import Setting
-from clipping_suite.job import Job, Outcome
+from clipping_suite.job import Answer, Job, Outcome
 from clipping_suite.processes import Environment
 from clipping_suite.torch_network import problem
 from clipping_suite.worker import clipped_sum
@@ -145,6 +145,11 @@ class Runner:
                 self._say(f"{what}: {record.entry.title}")
                 yield record
 
+    def _ask(self, job: Job) -> Answer:
+        left = max(1.0, self._plan.deadline - time.monotonic())
+        limit = min(self._environment.time_limit, left)
+        return replace(self._environment, time_limit=limit).ask(job)
+
     def _settings(self, entry: Entry, workload: Workload) -> tuple[Setting, ...]:
         settings = [Setting()]
         if not entry.fixed and (self._plan.every_setting or not entry.peer):
@@ -157,7 +162,7 @@ class Runner:
         """Check every setting's sum, and keep the fastest setting that gives the right one."""
         entry = record.entry
         settings = self._settings(entry, workload)
-        answer = self._environment.ask(
+        answer = self._ask(
             replace(job, contestant=entry.name, settings=settings, tuned=entry.tuned)
         )
         self.versions["peers" if entry.peer else "ours"].update(answer.versions)
@@ -170,7 +175,7 @@ class Runner:
     def _time(self, record: Record, job: Job) -> None:
         job = replace(job, contestant=record.entry.name, settings=(record.setting,))
         job = replace(job, tuned=record.entry.tuned)
-        outcome = self._environment.ask(job).outcomes[0]
+        outcome = self._ask(job).outcomes[0]
         if outcome.status != job_module.OK:
             record.status, record.reason = outcome.status, outcome.reason
             return
@@ -180,7 +185,7 @@ class Runner:
 
     def _time_untuned(self, record: Record, job: Job) -> None:
         job = replace(job, contestant=record.entry.name, settings=(record.setting,), tuned=False)
-        record.untuned = self._environment.ask(job).outcomes[0]
+        record.untuned = self._ask(job).outcomes[0]
 
 
 def prepare(workload: Workload, path: Path, expected: Path | None = None) -> None:

@@ -36,25 +36,34 @@ class Entry:
 
 _ALL = (
     Entry(
-        "plain-default", "plain SGD, default", "plain", "plain:build", clips=False, fixed=True,
+        "plain-default",
+        "plain SGD, default",
+        "plain",
+        "plain:build",
+        clips=False,
+        fixed=True,
         tuned=False,
     ),
-    Entry("plain", "plain SGD", "plain", "plain:build", clips=False),
+    Entry("plain", "plain SGD, tuned", "plain", "plain:build", clips=False),
     Entry("ours-torch", "tacit, torch only", "ours", "ours:build"),
     Entry("ours-native", "tacit, native", "ours", "ours:build_native", native=True),
-    Entry("opacus-hooks", "Opacus hooks", "Opacus", "opacus_modes:mode:hooks", peer=True),
-    Entry("opacus-functorch", "Opacus functorch", "Opacus", "opacus_modes:mode:functorch", peer=True),
-    Entry("opacus-ew", "Opacus ew", "Opacus", "opacus_modes:mode:ew", peer=True),
-    Entry("opacus-ghost", "Opacus ghost", "Opacus", "opacus_modes:mode:ghost", peer=True),
+    *(
+        Entry(f"opacus-{mode}", f"Opacus {mode}", "Opacus", f"opacus_modes:mode:{mode}", peer=True)
+        for mode in ("hooks", "functorch", "ew", "ghost")
+    ),
     Entry("torch-func", "torch.func", "torch.func", "functional:build", peer=True),
     Entry("jax", "JAX vmap + jit", "JAX", "jax_vmap:build", peer=True),
     Entry("jax-privacy", "jax_privacy", "jax_privacy", "jax_privacy_clipped:build", peer=True),
-    Entry("fastdp-ghost", "fastDP ghost", "fastDP", "fastdp_modes:mode:ghost", peer=True),
-    Entry(
-        "fastdp-mixghostclip", "fastDP MixGhostClip", "fastDP", "fastdp_modes:mode:MixGhostClip",
-        peer=True,
+    *(
+        Entry(
+            f"fastdp-{mode.lower()}",
+            f"fastDP {mode}",
+            "fastDP",
+            f"fastdp_modes:mode:{mode}",
+            peer=True,
+        )
+        for mode in ("ghost", "MixGhostClip", "MixOpt")
     ),
-    Entry("fastdp-mixopt", "fastDP MixOpt", "fastDP", "fastdp_modes:mode:MixOpt", peer=True),
-)  # fmt: skip
+)
 CONTESTANTS = {entry.name: entry for entry in _ALL}
 FAMILIES = tuple(dict.fromkeys(entry.family for entry in _ALL))

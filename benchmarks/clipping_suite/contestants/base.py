@@ -69,7 +69,7 @@ def torch_parts(problem: Problem, setting: Setting) -> tuple[nn.Sequential, Piec
     model = with_weights(problem.workload.network, problem.weights)
     x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
     if setting.channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=torch.channels_last)
     rows = setting.piece or len(x)
     return model, list(zip(x.split(rows), y.split(rows), strict=True))

@@ -8,17 +8,17 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from tacit.clipping.fast import FastEngine
-from tacit.clipping.rules import Flat
-from tacit.noise.gaussian import GaussianNoise, PrivateGradient
-from tacit.noise.source import RandomSource
-from tacit.optim import PrivateOptimizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clipping_suite.contestants.base import AbsentError, Contestant, Setting, Step, torch_parts
 from clipping_suite.torch_network import weights_of
 from clipping_suite.workloads import Problem, Weights
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.rules import Flat
+from tacit.noise.gaussian import GaussianNoise, PrivateGradient
+from tacit.noise.source import RandomSource
+from tacit.optim import PrivateOptimizer
 
 
 class Tacit:
