@@ -98,10 +98,10 @@ def _check(job: Job, builder: Builder, problem: Problem, outcome: Outcome) -> No
 
 
 def clipped_sum(
-    builder: Builder, problem: Problem, setting: Setting, clip: float = Step.clip
+    builder: Builder, problem: Problem, setting: Setting, clip: float | None = None
 ) -> Weights:
     """The sum of clipped gradients, read off the weights after one step without noise."""
-    step = Step(clip=clip, noise=0.0, learning_rate=float(len(problem.y)))
+    step = Step(clip=clip or problem.workload.clip, noise=0.0, learning_rate=float(len(problem.y)))
     contestant = builder(problem, setting, step)
     contestant.step()
     after = contestant.weights()
@@ -122,7 +122,7 @@ def deviation(found: Weights, expected: Weights) -> float:
 
 
 def _time(job: Job, builder: Builder, problem: Problem, outcome: Outcome) -> None:
-    contestant = builder(problem, outcome.setting, Step())
+    contestant = builder(problem, outcome.setting, Step(problem.workload.clip))
     cap = Cap(job.longest_step)
     memory = PeakMemory()
     for number in range(job.warmup):

@@ -19,13 +19,17 @@ _LARGE_BATCH_PIECE = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """One network trained on batches of one size; `tokens` is set where records are texts."""
+    """One network trained on batches of one size; `tokens` is set where records are texts.
+
+    `clip` lies near the median norm, so that some records are clipped and others are not.
+    """
 
     name: str
     title: str
     network: Network
     batch: int
     shape: tuple[int, ...]
+    clip: float
     classes: int = 10
     tokens: int = 0
 
@@ -40,19 +44,23 @@ class Workload:
         return 128 if self.batch > 128 else max(1, self.batch // 2)
 
 
+_MNIST, _CIFAR = (1, 28, 28), (3, 32, 32)
 _ALL = (
-    Workload("mlp", "MLP 784-512-256-128-10", network.mlp(784, 512, 256, 128, 10), 256, (784,)),
-    Workload("lenet5-256", "LeNet-5", network.lenet5(), 256, (1, 28, 28)),
-    Workload("lenet5-1024", "LeNet-5", network.lenet5(), 1024, (1, 28, 28)),
-    Workload("tempered-cnn", "tempered CNN", network.tempered_cnn(), 1024, (1, 28, 28)),
-    Workload("cifar-gn", "CIFAR convnet + GroupNorm", network.cifar_convnet(), 512, (3, 32, 32)),
-    Workload("resnet18-gn", "ResNet-18 + GroupNorm", network.resnet18(), 64, (3, 32, 32)),
+    Workload(
+        "mlp", "MLP 784-512-256-128-10", network.mlp(784, 512, 256, 128, 10), 256, (784,), 2.9
+    ),
+    Workload("lenet5-256", "LeNet-5", network.lenet5(), 256, _MNIST, 1.95),
+    Workload("lenet5-1024", "LeNet-5", network.lenet5(), 1024, _MNIST, 1.95),
+    Workload("tempered-cnn", "tempered CNN", network.tempered_cnn(), 1024, _MNIST, 4.5),
+    Workload("cifar-gn", "CIFAR convnet + GroupNorm", network.cifar_convnet(), 512, _CIFAR, 67.0),
+    Workload("resnet18-gn", "ResNet-18 + GroupNorm", network.resnet18(), 64, _CIFAR, 68.0),
     Workload(
         "text-mean",
         "embedding mean-pool, 256 tokens",
         network.text_mean(10_000, 16, 2),
         256,
         (256,),
+        0.73,
         classes=2,
         tokens=10_000,
     ),

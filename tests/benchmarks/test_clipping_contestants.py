@@ -70,12 +70,25 @@ def test_the_sum_is_that_of_the_reference_engine() -> None:
     given = problem(named("mlp", 4))
     found = worker.clipped_sum(CONTESTANTS["torch-func"].builder(), given, Setting())
     model = with_weights(given.workload.network, given.weights)
-    engine = ReferenceEngine(model, Flat(Step.clip))
+    engine = ReferenceEngine(model, Flat(given.workload.clip))
     loss = torch.nn.CrossEntropyLoss(reduction="none")
     batch = (torch.from_numpy(given.x), torch.from_numpy(given.y))
     vector = engine.clipped_sum(lambda m, b: loss(m(b[0]), b[1]), [batch], 1).vector
     expected = {k: v.numpy() for k, v in engine.layout.views(vector).items()}
     assert worker.deviation(found, expected) < 1e-5
+
+
+def test_some_records_are_clipped_and_others_are_not() -> None:
+    for workload in (named("mlp", 16), named("lenet5-256", 16), named("text-mean", 16)):
+        given = problem(workload)
+        for factor, changed in ((1.0, True), (3.0, False), (1 / 3, True)):
+            ours = CONTESTANTS["ours-torch"].builder()
+            clip = factor * workload.clip
+            sums = worker.clipped_sum(ours, given, Setting(), clip)
+            whole = worker.clipped_sum(ours, given, Setting(), 1e30)
+            assert (worker.deviation(sums, whole) > 1e-3) == changed
+        scaled = {k: v / 3 for k, v in worker.clipped_sum(ours, given, Setting()).items()}
+        assert worker.deviation(sums, scaled) > 1e-3
 
 
 def test_a_wrong_sum_is_reported_and_not_timed(tmp_path: Path) -> None:
@@ -93,7 +106,7 @@ def test_noise_moves_the_weights() -> None:
     given = problem(named("mlp", 4))
     for name in ("ours-torch", "torch-func"):
         builder = CONTESTANTS[name].builder()
-        quiet, noisy = (builder(given, Setting(), Step(noise=n)) for n in (0.0, 1.0))
+        quiet, noisy = (builder(given, Setting(), Step(clip=1.0, noise=n)) for n in (0.0, 1.0))
         quiet.step()
         noisy.step()
         moved = noisy.weights()["1.weight"] - quiet.weights()["1.weight"]

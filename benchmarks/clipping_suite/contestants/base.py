@@ -43,9 +43,9 @@ class Setting:
 class Step:
     """The step that everyone takes: clip each record, add noise·clip, divide by the batch."""
 
-    clip: float = 1.0
+    clip: float
     noise: float = 1.0
-    learning_rate: float = 0.01
+    learning_rate: float = 0.001
 
 
 class Contestant(Protocol):
