@@ -9,14 +9,13 @@ from typing import Any
 
 from clipping_suite.contestants.base import Setting
 
-OK, ABSENT, UNSUPPORTED, TOO_SLOW, DISAGREES, FAILED = (
-    "ok",
-    "absent",
-    "unsupported",
-    "too slow",
-    "disagrees",
-    "failed",
-)
+OK = "ok"
+ABSENT = "absent"
+UNSUPPORTED = "unsupported"
+TOO_SLOW = "too slow"
+NO_ANSWER = "no answer"
+DISAGREES = "disagrees"
+FAILED = "failed"
 
 
 @dataclass(frozen=True)

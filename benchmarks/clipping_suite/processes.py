@@ -55,7 +55,7 @@ class Environment:
             try:
                 code = process.wait(self.time_limit)
             except subprocess.TimeoutExpired:
-                return job_module.TOO_SLOW, f"no answer within {self.time_limit:.0f} s"
+                return job_module.NO_ANSWER, f"stopped after {self.time_limit:.0f} s"
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)

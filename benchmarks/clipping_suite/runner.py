@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from clipping_suite.workloads import Workload
 
 Json = dict[str, Any]
 NOT_RUN = "not run"
+_TIME_IS_UP = "time was up"
 _NO_CLIPPING = 1e30
 
 
@@ -39,7 +41,6 @@ class Plan:
     threads: int = 2
     longest_step: float = 30.0
     tolerance: float = 1e-3
-    deadline: float = float("inf")
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Record:
 
     entry: Entry
     status: str = NOT_RUN
-    reason: str = "time was up"
+    reason: str = _TIME_IS_UP
     setting: Setting = field(default_factory=Setting)
     deviation: float | None = None
     times: list[float] = field(default_factory=list)
@@ -86,10 +87,15 @@ class Runner:
         self._plan = plan
         self._environment = environment
         self._say = say
+        self._until = math.inf
         self.versions: dict[str, dict[str, str]] = {"ours": {}, "peers": {}}
 
-    def measure(self, workload: Workload) -> Json:
-        """All contestants on one workload."""
+    def measure(self, workload: Workload, allowed: float = math.inf) -> Json:
+        """All contestants on one workload, in so many seconds.
+
+        At most half of them go to trying settings; whoever has no turn in time is said so.
+        """
+        self._until = time.monotonic() + allowed / 2
         folder = self._environment.folder
         job = Job(
             contestant="",
@@ -112,6 +118,7 @@ class Runner:
         for record in self._in_time(records, f"{workload.name}: settings"):
             self._scout(record, job, workload)
         ready = [record for record in records if record.status == job_module.OK]
+        self._until += allowed / 2
         timing = replace(
             job,
             scout=False,
@@ -128,6 +135,9 @@ class Runner:
             untuned = [record for record in ready if record.entry.tuned]
             for record in self._in_time(untuned, f"{workload.name}: default allocator"):
                 self._time_untuned(record, replace(timing, steps=7))
+        for record in ready:
+            if record.status == job_module.OK and not record.times:
+                record.status, record.reason = NOT_RUN, _TIME_IS_UP
         return {
             "name": workload.name,
             "title": workload.title,
@@ -138,7 +148,7 @@ class Runner:
     def _in_time(self, records: Sequence[Record], what: str) -> Iterator[Record]:
         """The records whose turn still comes before the deadline."""
         for record in records:
-            if time.monotonic() > self._plan.deadline:
+            if time.monotonic() >= self._until:
                 self._say(f"{what}: {record.entry.title}: time is up")
                 continue
             if record.status in (NOT_RUN, job_module.OK):
@@ -146,9 +156,14 @@ class Runner:
                 yield record
 
     def _ask(self, job: Job) -> Answer:
-        left = max(1.0, self._plan.deadline - time.monotonic())
-        limit = min(self._environment.time_limit, left)
-        return replace(self._environment, time_limit=limit).ask(job)
+        left = self._until - time.monotonic()
+        if left >= self._environment.time_limit:
+            return self._environment.ask(job)
+        answer = replace(self._environment, time_limit=max(left, 0.0)).ask(job)
+        for outcome in answer.outcomes:
+            if outcome.status == job_module.NO_ANSWER:
+                outcome.status, outcome.reason = NOT_RUN, _TIME_IS_UP
+        return answer
 
     def _settings(self, entry: Entry, workload: Workload) -> tuple[Setting, ...]:
         settings = [Setting()]
@@ -176,6 +191,8 @@ class Runner:
         job = replace(job, contestant=record.entry.name, settings=(record.setting,))
         job = replace(job, tuned=record.entry.tuned)
         outcome = self._ask(job).outcomes[0]
+        if outcome.status == NOT_RUN:
+            return
         if outcome.status != job_module.OK:
             record.status, record.reason = outcome.status, outcome.reason
             return
