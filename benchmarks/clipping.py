@@ -151,7 +151,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
             table.show(measured[name], console)
             store()
         if not (options.no_extras or options.quick):
-            others["noise"] = extras.noise()
+            others["noise"] = extras.noise(plan.threads)
             others["accounting"] = extras.accounting(options.fine)
         if options.large:
             store()

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import dp_accounting as dpa
 import numpy as np
-import torch
 from dp_accounting.pld import PLDAccountant
 
 from clipping_suite import job as job_module
 from clipping_suite.contestants import CONTESTANTS
 from clipping_suite.contestants.base import Setting
 from clipping_suite.job import Job
-from clipping_suite.processes import Environment
+from clipping_suite.processes import Environment, variables
 from clipping_suite.runner import prepare
 from clipping_suite.workloads import large_batch, named
-from tacit.clipping.contract import ClippedSum, Layout
-from tacit.noise.gaussian import GaussianNoise
-from tacit.noise.source import RandomSource
 from tacit.privacy import accountants, events
 from tacit.privacy.plan import Question, solve
 from tacit.privacy.relations import Relation
@@ -31,41 +28,23 @@ Json = dict[str, Any]
 RATE, DELTA = 0.01, 1e-5
 EQUAL_STEPS, NOISE_LEVELS = 10_000, 2_000
 PARAMETERS = 10_000_000
-_REPEATS = 7
 
 
-def seconds(call: Callable[[], object], repeats: int = _REPEATS, warmup: int = 2) -> list[float]:
-    """How long each of some calls takes."""
-    times = []
-    for number in range(warmup + repeats):
-        start = time.perf_counter()
-        call()
-        if number >= warmup:
-            times.append(time.perf_counter() - start)
-    return times
-
-
-def noise(parameters: int = PARAMETERS) -> Json:
-    """Noise for so many parameters, beside a plain SGD update pass over them."""
-    source = RandomSource.from_entropy()
-    layout = Layout(("all",), (torch.Size([parameters]),), (0,))
-    clipped = ClippedSum(torch.zeros(parameters), layout, (1.0,), (1.0,))
-    mechanism = GaussianNoise(source, 1.0)
-    weights = torch.zeros(parameters, requires_grad=True)
-    weights.grad = torch.ones(parameters)
-    optimizer = torch.optim.SGD([weights], lr=0.01)
-    update = median(seconds(optimizer.step, 4 * _REPEATS))
-    drawing = median(seconds(lambda: source.normal("benchmark", 0, parameters)))
-    privatising = median(seconds(lambda: mechanism.privatise(clipped, 0, 1.0)))
-    return {
-        "parameters": parameters,
-        "update_seconds": update,
-        "drawing_seconds": drawing,
-        "privatising_seconds": privatising,
-        "drawing_in_updates": drawing / update,
-        "privatising_in_updates": privatising / update,
-        "allowed_updates": 4,
-    }
+def noise(threads: int) -> list[Json]:
+    """Noise for 10 million parameters in pure torch and native, each in a process of its own."""
+    found = []
+    for name in ("ours-torch", "ours-native"):
+        entry = CONTESTANTS[name]
+        own = subprocess.run(
+            [sys.executable, "-m", "clipping_suite.noise_speed", str(PARAMETERS), str(threads)],
+            env=variables(entry, threads),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        figures: Json = json.loads(own.stdout)
+        status = job_module.OK if figures["native"] == entry.native else job_module.ABSENT
+        found.append({"name": name, "title": entry.title, "status": status, **figures})
+    return found
 
 
 def accounting(fine: bool) -> Json:

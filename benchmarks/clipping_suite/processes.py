@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clipping_suite import job as job_module
-from clipping_suite.contestants import CONTESTANTS
+from clipping_suite.contestants import CONTESTANTS, Entry
 from clipping_suite.job import Answer, Job, Outcome
 from clipping_suite.machine import thread_variables
 
@@ -47,7 +47,7 @@ class Environment:
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [*command, str(question), str(answer)],
-                env=self._variables(job),
+                env=variables(entry, job.threads) | self._for_peers(),
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,
@@ -67,17 +67,18 @@ class Environment:
         lines = errors.read_text("utf-8", "replace").strip().splitlines()
         return job_module.FAILED, lines[-1][:160] if lines else f"exit code {code}"
 
-    def _variables(self, job: Job) -> dict[str, str]:
-        entry = CONTESTANTS[job.contestant]
-        paths = [str(_SUITE)] if entry.peer else [str(_SUITE), str(_SUITE.parent)]
-        own = {
-            "PYTHONPATH": os.pathsep.join(paths),
+    def _for_peers(self) -> dict[str, str]:
+        return {
             "JAX_PLATFORMS": "cpu",
             "JAX_COMPILATION_CACHE_DIR": str(self.folder / "jax-cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             _FASTDP: str(self.fastdp or ""),
         }
-        inherited = {k: v for k, v in os.environ.items() if k != "TACIT_NATIVE"}
-        if not entry.native:
-            own["TACIT_NATIVE"] = "0"
-        return inherited | own | thread_variables(job.threads)
+
+
+def variables(entry: Entry, threads: int) -> dict[str, str]:
+    """The environment of a contestant's process: where modules are, native or not, threads."""
+    paths = [str(_SUITE)] if entry.peer else [str(_SUITE), str(_SUITE.parent)]
+    inherited = {k: v for k, v in os.environ.items() if k != "TACIT_NATIVE"}
+    own = {"PYTHONPATH": os.pathsep.join(paths)} | thread_variables(threads)
+    return inherited | own | ({} if entry.native else {"TACIT_NATIVE": "0"})
