@@ -135,6 +135,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
                     "rounds": plan.rounds,
                     "steps": plan.steps,
                     "warmup": plan.warmup,
+                    "every_setting": plan.every_setting,
                     "versions": runner.versions,
                 },
                 "workloads": [measured[name] for name in WORKLOADS if name in measured],

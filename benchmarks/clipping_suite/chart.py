@@ -74,7 +74,13 @@ def draw(results: Json, path: Path) -> None:
         axes.invert_yaxis()
         axes.margins(x=0.12)
         if labelled:
-            axes.legend(fontsize=7.5, frameon=False, loc="best")
+            axes.legend(
+                fontsize=7.5,
+                frameon=False,
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.0),
+                ncols=4,
+            )
         figure.tight_layout()
         figure.savefig(path, format="svg", metadata={"Date": None})
         plt.close(figure)

@@ -29,7 +29,10 @@ _NO_CLIPPING = 1e30
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured; the defaults give at least seven timed steps to everyone."""
+    """How much is measured; the defaults give at least seven timed steps to everyone.
+
+    Without `every_setting` only plain SGD tries its settings: neither we nor a peer may choose.
+    """
 
     contestants: tuple[str, ...] = tuple(CONTESTANTS)
     rounds: int = 3
@@ -167,7 +170,7 @@ class Runner:
 
     def _settings(self, entry: Entry, workload: Workload) -> tuple[Setting, ...]:
         settings = [Setting()]
-        if not entry.fixed and (self._plan.every_setting or not entry.peer):
+        if not entry.fixed and (self._plan.every_setting or not entry.clips):
             layouts = (False, True) if workload.images else (False,)
             pieces = (None, workload.piece)
             settings = [Setting(last, piece) for last in layouts for piece in pieces]

@@ -148,9 +148,21 @@ def test_a_whole_workload_in_processes_of_their_own(tmp_path: Path) -> None:
     plain, ours, peer = found["contestants"]
     assert len(plain["times"]) == len(ours["times"]) == 2
     assert ours["deviation"] < 1e-5
-    assert {tried["setting"] for tried in ours["tried"]} == {"whole batch", "micro-batches of 3"}
+    assert [tried["setting"] for tried in ours["tried"]] == ["whole batch"]
     assert (peer["status"], peer["times"]) == ("absent", [])
     assert "mlp: round 1: tacit, torch only" in said
+
+
+def test_everyone_may_choose_between_the_same_settings_or_nobody_but_plain(tmp_path: Path) -> None:
+    images = named("lenet5-256", 6)
+    for every in (True, False):
+        runner = Runner(Plan(every_setting=every), Environment(tmp_path), str)
+        offered = {name: runner._settings(CONTESTANTS[name], images) for name in CONTESTANTS}
+        private = {offered[name] for name in CONTESTANTS if CONTESTANTS[name].clips}
+        assert len(private) == 1
+        assert len(private.pop()) == (4 if every else 1)
+        assert len(offered["plain"]) == 4
+        assert len(offered["plain-default"]) == 1
 
 
 def test_nothing_is_dropped_in_silence_when_time_is_up(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def results() -> dict[str, Any]:
             "rounds": 3,
             "steps": 3,
             "warmup": 3,
+            "every_setting": True,
             "versions": {"ours": {"torch": "2.13.0"}, "peers": {"opacus": "1.6.0"}},
         },
         "workloads": [workload("a", 0.01, 0.012, 0.06), workload("b", 0.1, 0.3, 0.4)],
@@ -147,6 +148,12 @@ def test_the_page_shows_every_contestant_and_whether_aims_are_met(results: dict[
     assert "- peers: opacus 1.6.0" in text
     tables = [line for line in text.splitlines() if line.startswith("| title of")]
     assert len({line.replace("\\|", "").count("|") for line in tables[-7:]}) == 1
+
+
+def test_the_page_says_who_could_choose_a_setting(results: dict[str, Any]) -> None:
+    assert "Everyone first tries memory layouts" in page(results, "speed.svg")
+    results["run"]["every_setting"] = False
+    assert "all others, ours included, run the whole batch" in page(results, "speed.svg")
 
 
 def test_the_chart_names_its_axes_and_is_the_same_every_time(
