@@ -1,0 +1,1 @@
+"""Parts of the clipping benchmark; `benchmarks/clipping.py` is its entry point."""

@@ -1,0 +1,161 @@
+"""The process of one contestant: python -m clipping_suite.worker JOB ANSWER."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from clipping_suite import job as job_module
+from clipping_suite.contestants import CONTESTANTS
+from clipping_suite.contestants.base import (
+    AbsentError,
+    Builder,
+    Contestant,
+    Setting,
+    Step,
+    UnsupportedError,
+)
+from clipping_suite.job import Answer, Job, Outcome
+from clipping_suite.machine import PeakMemory, hold_to, tune_allocator
+from clipping_suite.workloads import Problem, Weights, named
+
+_PACKAGES = ("torch", "numpy", "opacus", "jax", "jaxlib", "jax_privacy", "transformers")
+_MOST_STEPS = 200
+
+
+class TooSlowError(Exception):
+    """A step took longer than the cap."""
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The longest a step may take, in seconds."""
+
+    seconds: float
+
+    def timed(self, contestant: Contestant) -> float:
+        """Seconds that one step takes."""
+        start = time.perf_counter()
+        contestant.step()
+        elapsed = time.perf_counter() - start
+        if elapsed > self.seconds:
+            raise TooSlowError(f"a step took {elapsed:.1f} s, more than {self.seconds:g} s")
+        return elapsed
+
+
+def run(job: Job, path: Path) -> None:
+    """Do the job; whatever goes wrong with a contestant is an outcome, not an error.
+
+    The answer is written after every setting, so that a process stopped half way has told what
+    it knows.
+    """
+    hold_to(job.threads)
+    torch.set_num_threads(job.threads)
+    tuned = job.tuned and tune_allocator()
+    answer = Answer([], _versions())
+    for setting in job.settings:
+        outcome = _outcome(job, setting)
+        outcome.tuned = tuned
+        answer.outcomes.append(outcome)
+        answer.write(path)
+
+
+def _outcome(job: Job, setting: Setting) -> Outcome:
+    outcome = Outcome(setting)
+    try:
+        builder = CONTESTANTS[job.contestant].builder()
+        problem = Problem.load(named(job.workload, job.batch), Path(job.problem))
+        if job.scout:
+            _check(job, builder, problem, outcome)
+        if outcome.status == job_module.OK:
+            _time(job, builder, problem, outcome)
+    except AbsentError as error:
+        outcome.status, outcome.reason = job_module.ABSENT, str(error)
+    except (UnsupportedError, NotImplementedError) as error:
+        outcome.status, outcome.reason = job_module.UNSUPPORTED, _first_line(error)
+    except TooSlowError as error:
+        outcome.status, outcome.reason = job_module.TOO_SLOW, str(error)
+    except Exception as error:  # a peer may fail in any way
+        outcome.status, outcome.reason = job_module.FAILED, _first_line(error)
+    return outcome
+
+
+def _check(job: Job, builder: Builder, problem: Problem, outcome: Outcome) -> None:
+    """Compare what one step without noise adds to the weights with what ours adds."""
+    outcome.deviation = deviation(
+        clipped_sum(builder, problem, outcome.setting),
+        expected_sums(Path(job.expected), CONTESTANTS[job.contestant].clips),
+    )
+    if not outcome.deviation <= job.tolerance:
+        outcome.status = job_module.DISAGREES
+        outcome.reason = f"its clipped sum is off by {outcome.deviation:.1e} of the largest entry"
+
+
+def clipped_sum(
+    builder: Builder, problem: Problem, setting: Setting, clip: float | None = None
+) -> Weights:
+    """The sum of clipped gradients, read off the weights after one step without noise."""
+    step = Step(clip=clip or problem.workload.clip, noise=0.0, learning_rate=float(len(problem.y)))
+    contestant = builder(problem, setting, step)
+    contestant.step()
+    after = contestant.weights()
+    return {name: before - after[name] for name, before in problem.weights.items()}
+
+
+def expected_sums(path: Path, clipped: bool) -> Weights:
+    """Our clipped sum, or our sum of gradients as they are."""
+    prefix = "clipped/" if clipped else "raw/"
+    with np.load(path) as stored:
+        return {k[len(prefix) :]: stored[k] for k in stored.files if k.startswith(prefix)}
+
+
+def deviation(found: Weights, expected: Weights) -> float:
+    """The largest difference, relative to the largest entry that is expected."""
+    largest = max(float(np.abs(value).max()) for value in expected.values())
+    return max(float(np.abs(found[k] - v).max()) for k, v in expected.items()) / largest
+
+
+def _time(job: Job, builder: Builder, problem: Problem, outcome: Outcome) -> None:
+    contestant = builder(problem, outcome.setting, Step(problem.workload.clip))
+    cap = Cap(job.longest_step)
+    memory = PeakMemory()
+    for number in range(job.warmup):
+        if number == 0:
+            contestant.step()  # may compile, or choose between algorithms: not capped
+        else:
+            cap.timed(contestant)
+    if job.warmup:
+        outcome.memory_with_warmup = memory.megabytes()
+        memory.forget_peak()
+    stop = time.perf_counter() + job.seconds
+    while len(outcome.times) < job.steps or (
+        time.perf_counter() < stop and len(outcome.times) < _MOST_STEPS
+    ):
+        outcome.times.append(cap.timed(contestant))
+    outcome.memory = memory.megabytes()
+    outcome.memory_with_warmup = max(outcome.memory, outcome.memory_with_warmup or 0.0)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    run(Job.read(Path(sys.argv[1])), Path(sys.argv[2]))
