@@ -66,15 +66,7 @@ def style() -> Iterator[None]:
 
 def inline(figure: Figure, name: str, label: str, cropped: bool = False) -> str:
     """The figure as one <svg>; its ids start with the name so that figures never share one."""
-    buffer = io.StringIO()
-    figure.savefig(
-        buffer,
-        format="svg",
-        metadata=_NO_METADATA,
-        bbox_inches="tight" if cropped else None,
-        pad_inches=0.04,
-    )
-    drawn = buffer.getvalue()
+    drawn = _drawn(figure, cropped)
     drawn = drawn[drawn.index("<svg") :].rstrip()
     drawn = re.sub(r"<style.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r"<defs>\s*</defs>", "", drawn)
@@ -88,6 +80,26 @@ def inline(figure: Figure, name: str, label: str, cropped: bool = False) -> str:
         f"{box.group() if box else ''}>"
     )
     return opening + drawn[drawn.index(">") + 1 :]
+
+
+def standalone(figure: Figure, label: str, cropped: bool = False) -> str:
+    """The figure as an SVG file of its own, with a white ground and fonts that every system has."""
+    drawn = _drawn(figure, cropped).replace("'DejaVu Sans'", "'DejaVu Sans', Arial, sans-serif")
+    start = drawn.index(">", drawn.index("<svg")) + 1
+    return f"{drawn[:start]}\n <title>{html.escape(label)}</title>{drawn[start:]}"
+
+
+def _drawn(figure: Figure, cropped: bool) -> str:
+    buffer = io.StringIO()
+    with style():
+        figure.savefig(
+            buffer,
+            format="svg",
+            metadata=_NO_METADATA,
+            bbox_inches="tight" if cropped else None,
+            pad_inches=0.04,
+        )
+    return buffer.getvalue()
 
 
 def _rename_ids(drawn: str, name: str) -> str:
