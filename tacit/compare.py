@@ -11,7 +11,7 @@ from typing import Any
 from tacit import config, verify
 from tacit.board import Board
 from tacit.config import PlainRecipe, Recipe
-from tacit.errors import ArgumentError, RunError, TacitError
+from tacit.errors import ArgumentError, RunError
 from tacit.report.comparison import write_comparison
 from tacit.report.groups import Group, Member, flat
 from tacit.report.labels import labelled
@@ -113,18 +113,19 @@ def _found(
                 )
             found.paths.append(path)
         elif inside:
-            found.paths += [p for p in inside if RunDir(p).finished]
-            found.notes += [
-                f"Left out because it is not finished: {p}"
-                for p in inside
-                if not RunDir(p).finished
-            ]
+            for run in inside:
+                if RunDir(run).finished:
+                    found.paths.append(run)
+                else:
+                    found.notes.append(f"Left out because it is not finished: {run}")
         elif path.is_dir() and item not in config.builtin_names():
             raise ArgumentError(
                 f"{item} holds no run: give a run directory, a directory of runs, or a recipe"
             )
         else:
-            found.trainings.extend(_trainings(item, epsilons, seeds, changes, runs))
+            for training in _trainings(item, epsilons, seeds, changes, runs):
+                if training not in found.trainings:
+                    found.trainings.append(training)
     if not found.paths and not found.trainings:
         raise ArgumentError(
             "nothing to compare: none of the runs is finished"
@@ -145,18 +146,20 @@ def _trainings(
     from tacit.train import recipe_for
 
     recipe = recipe_for(item, dict(changes))
-    stem = re.sub(r"[^\w.]+", "-", item.removesuffix(".toml")).strip("-.") or "recipe"
-    budgets = [None] if isinstance(recipe.method, PlainRecipe) else (list(epsilons) or [None])
+    stem = item if item in config.builtin_names() else Path(item).stem
+    stem = re.sub(r"[^\w.]+", "-", stem).strip("-.") or "recipe"
+    budgets: list[float | None] = [*epsilons]
+    if not budgets or isinstance(recipe.method, PlainRecipe):
+        budgets = [None]
     found = []
     for epsilon in budgets:
         for seed in range(seeds) if seeds else [None]:
             wanted = _wanted(recipe, epsilon, seed)
-            parts = [stem.split("/")[-1]]
-            parts += [] if epsilon is None else [f"epsilon-{epsilon:g}"]
-            parts += [] if seed is None else [f"seed-{seed}"]
-            name = "-".join(parts)
+            name = stem
+            name += "" if epsilon is None else f"-epsilon-{epsilon:g}"
+            name += "" if seed is None else f"-seed-{seed}"
             out = runs / f"{name}-{wanted.digest()[:8]}"
-            found.append(Training(name, item, wanted, out))
+            found.append(Training(out.name, item, wanted, out))
     return found
 
 
@@ -172,11 +175,16 @@ def _wanted(recipe: Recipe, epsilon: float | None, seed: int | None) -> Recipe:
 def _member(path: Path) -> Member:
     """A run that agrees with its ledger."""
     verify.account(path)
+    return Member(path, load_run(path), flat(_settings(str(path / "recipe.toml"))))
+
+
+def _settings(recipe: str) -> dict[str, Any]:
+    """All settings of a recipe; of one from another version, those it names."""
+    values = config.read(recipe)
     try:
-        nested = config.load(str(path / "recipe.toml")).model_dump(mode="json")
-    except TacitError as error:
-        raise RunError(f"{path / 'recipe.toml'} cannot be used: {error}") from error
-    return Member(path, load_run(path), flat(nested))
+        return Recipe.parse(values).model_dump(mode="json")
+    except ArgumentError:
+        return values
 
 
 def _once(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
