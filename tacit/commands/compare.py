@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from tacit.commands.output import AsJson, errors, print_json, screen
@@ -13,6 +14,10 @@ from tacit.commands.train import changes_from
 
 if TYPE_CHECKING:
     from tacit.compare import Comparison
+
+_WORD = 12  # longer words in other columns may be broken
+_NAME = 8  # a group's name may be broken at any place before a number is cut
+_ROOMY = 100  # from this width on, columns stand two characters apart
 
 
 def compare(
@@ -71,11 +76,17 @@ def _show(found: Comparison) -> None:
     from tacit.report.comparison_table import columns
 
     used = [column for column in columns(found.groups) if column.in_terminal]
-    table = Table(title="comparison", title_justify="left")
-    for column in used:
-        table.add_column(column.title, justify="left" if column.words else "right")
-    for group in found.groups:
-        table.add_row(*(column.text(group) for column in used))
+    rows = [[column.in_brief(group) for column in used] for group in found.groups]
+    apart = 2 if screen.width >= _ROOMY else 1
+    table = Table(box=None, padding=(0, apart, 0, 0), header_style="bold underline")
+    for column, cells in zip(used, zip(*rows, strict=True), strict=True):
+        title = column.brief_title or column.title
+        longest = max(len(word) for text in (title, *cells) for word in text.split())
+        justify: JustifyMethod = "left" if column.words else "right"
+        table.add_column(title, justify=justify, min_width=min(longest, _WORD))
+    table.columns[0].min_width = _NAME
+    for row in rows:
+        table.add_row(*row)
     screen.print(table)
     for warning in found.numbers["warnings"]:
         screen.print(f"warning: {warning}", style="yellow", markup=False)

@@ -26,9 +26,9 @@
     heads.forEach((head, i) => {
       head.ariaSort = i !== column ? "none" : sign > 0 ? "ascending" : "descending";
     });
-    const words = (state.get("show") || "").toLowerCase().split(" ");
+    const words = (state.get("show") || "").toLowerCase().trim().split(/ +/);
     rows.forEach((row) => {
-      const text = row.textContent.toLowerCase();
+      const text = row.textContent.replace(/\s+/g, " ").toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
     });
     const shown = rows.filter((row) => !row.hidden).length;

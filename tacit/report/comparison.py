@@ -13,7 +13,7 @@ from tacit.errors import RunError
 from tacit.report import values
 from tacit.report.chart import Chart
 from tacit.report.comparison_plots import comparison_charts, confusion_charts
-from tacit.report.comparison_table import as_json, columns, warnings
+from tacit.report.comparison_table import as_json, columns, promises, warnings
 from tacit.report.curves import Reached, levels, reached
 from tacit.report.document import document, packaged, write_whole
 from tacit.report.groups import Group, apart, differing
@@ -115,13 +115,15 @@ def render(
 
 def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
     used = columns(groups)
-    rows = [[Cell(column.text(g), column.value(g)) for column in used] for g in groups]
+    rows = [[Cell(_unbroken(column.text(g)), column.value(g)) for column in used] for g in groups]
     words = [index for index, column in enumerate(used) if column.words]
     said = (
         "Proven ε is a limit that a proof backs: rely on it. Claimed ε is what a paper's own "
         "arithmetic gives. Audited ε is a lower bound from an attack. Runs that differ only in "
         "their seed are one group: mean ± one standard deviation."
     )
+    found = promises(groups)
+    said += f" Every ε here holds at {found[0]}." if len(found) == 1 else ""
     return section(
         "results",
         "Results",
@@ -154,7 +156,10 @@ def _time_to_accuracy(groups: Sequence[Group]) -> str:
         asked = levels(cell)
         if asked:
             head = ("Group", *(f"{values.short_percent(level)} accuracy" for level in asked))
-            rows = [(g.label, *(_reached(reached(g, level)) for level in asked)) for g in cell]
+            rows = [
+                (_unbroken(g.label), *(_reached(reached(g, level)) for level in asked))
+                for g in cell
+            ]
             name = "Steps and time to accuracy" + (f": {data}" if len(cells) > 1 else "")
             words = range(len(head))
             title = f"<h3>{escape(data)}</h3>" if len(cells) > 1 else ""
@@ -186,7 +191,7 @@ def _differences(groups: Sequence[Group]) -> str:
     head = ("Group", "Accuracy", *keys, *(fact.replace("_", " ") for fact in facts))
     rows = [
         (
-            group.label,
+            _unbroken(group.label),
             values.percent(group.accuracy),
             *(shown(group.first.settings.get(key)) for key in keys),
             *(shown(group.first.facts()[fact]) for fact in facts),
@@ -204,7 +209,7 @@ def _runs(groups: Sequence[Group]) -> str:
     head = ("Group", "Run directory", "Seed", "Accuracy", "ε proven", "Ledger ends with")
     rows = [
         (
-            group.label,
+            _unbroken(group.label),
             str(member.path),
             "operating system" if member.seed is None else str(member.seed),
             values.percent(member.accuracy),
@@ -222,6 +227,11 @@ def _title(groups: Sequence[Group]) -> str:
     methods = " against ".join(dict.fromkeys(group.method for group in groups))
     data = ", ".join(dict.fromkeys(group.data for group in groups))
     return f"{methods} on {data}"
+
+
+def _unbroken(text: str) -> str:
+    """The text with formulas that no line break may tear apart."""
+    return re.sub(" ([≤±≥=]) ", "\u00a0\\1\u00a0", text)
 
 
 def _plural(number: int, word: str) -> str:

@@ -23,10 +23,11 @@ from tacit.report.chart import Chart
 from tacit.report.curves import Moment, accuracy_curve, epsilon_curve
 from tacit.report.groups import Group, apart
 from tacit.report.matrix import confusion_chart
-from tacit.report.svg import SOFT, style
+from tacit.report.svg import style
 
 _ROW = 0.21  # height of a line of the legend, in inches
-_WRAPPED = 62
+_WRAPPED = 52
+_NO_GUARANTEE = "no privacy guarantee, so at no ε"
 _BARS = (
     "Points are means over the runs of a group, bars one standard deviation either way, small dots "
     "the single runs."
@@ -98,7 +99,9 @@ def _accuracy_by_epsilon(groups: Sequence[Group], kind: _Kind) -> list[Chart]:
         name = kind.name if len(cells) == 1 else f"{kind.name}-{number}"
         series = apart(cell, lambda group: group.series)
         figure, axes = new_axes(
-            f"{kind.axis}, at {promise}", "Accuracy (%)", _height(len(series) + len(open_ones))
+            f"{kind.axis}\n({promise})",
+            "Accuracy (%)",
+            _height([*(_name(members) for _, members in series), *map(_open_name, open_ones)]),
         )
         heights: Points = []
         for index, members in series:
@@ -107,7 +110,7 @@ def _accuracy_by_epsilon(groups: Sequence[Group], kind: _Kind) -> list[Chart]:
             heights += _open(axes, group)
         accuracy_range(axes, heights)
         axes.set_xlim(0, max(kind.epsilon(g) or 0.0 for g in cell) * 1.08 or 1)
-        _legend(figure)
+        _legend(figure, axes)
         caption = f"{kind.caption} {_BARS} Measured on: {place[1]}."
         title = kind.title if len(cells) == 1 else f"{kind.title}: {place[0]}, {promise}"
         rows = _epsilon_rows([*cell, *open_ones], kind)
@@ -119,9 +122,10 @@ def _series(axes: Axes, groups: Sequence[Group], kind: _Kind, drawn: Look) -> Po
     xs = [kind.epsilon(group) or 0.0 for group in groups]
     ys = [percent(group.accuracy) for group in groups]
     bars = [percent(group.spread or 0.0) for group in groups]
-    label = groups[0].label if len(groups) == 1 else groups[0].series_label
     style = drawn.line(1) | {"markersize": 7}
-    axes.errorbar(xs, ys, yerr=bars, capsize=3, elinewidth=1.2, label=_wrapped(label), **style)
+    axes.errorbar(
+        xs, ys, yerr=bars, capsize=3, elinewidth=1.2, label=_wrapped(_name(groups)), **style
+    )
     single = [
         (x, percent(accuracy))
         for x, group in zip(xs, groups, strict=True)
@@ -133,8 +137,8 @@ def _series(axes: Axes, groups: Sequence[Group], kind: _Kind, drawn: Look) -> Po
 
 def _open(axes: Axes, group: Group) -> Points:
     height = percent(group.accuracy)
-    label = _wrapped(f"{group.label}: no privacy guarantee, at no ε")
-    axes.axhline(height, color=SOFT, linestyle=(0, (1, 2)), linewidth=1.6, label=label)
+    colour, label = look(group.series).colour, _wrapped(_open_name(group))
+    axes.axhline(height, color=colour, linestyle=(0, (1, 2)), linewidth=1.6, label=label)
     return [(0.0, height)]
 
 
@@ -145,7 +149,9 @@ def _epsilon_by_epoch(groups: Sequence[Group]) -> list[Chart]:
     found = []
     for number, (promise, cell) in enumerate(cells, start=1):
         name = "epsilon-epochs" if len(cells) == 1 else f"epsilon-epochs-{number}"
-        figure, axes = new_axes("Epoch", f"Proven ε, at {promise}", _height(len(cell)))
+        figure, axes = new_axes(
+            "Epoch", f"Proven ε\n({promise})", _height(group.label for group in cell)
+        )
         for group in cell:
             points = curves[group.label]
             axes.plot(
@@ -153,12 +159,13 @@ def _epsilon_by_epoch(groups: Sequence[Group]) -> list[Chart]:
             )
         training_range(axes, [point for group in cell for point in curves[group.label]])
         axes.set_ylim(bottom=0)
-        _legend(figure)
+        _legend(figure, axes)
         rows: list[Sequence[object]] = [("group", "epoch", "proven epsilon")]
         rows += [(group.label, *point) for group in cell for point in curves[group.label]]
         title = "Proven ε against epochs"
         title = title if len(cells) == 1 else f"{title}: {promise}"
-        found.append(Chart(name, title, "Privacy spent so far.", figure, rows))
+        caption = "What is proven for the weights after each part of the training."
+        found.append(Chart(name, title, caption, figure, rows))
     return found
 
 
@@ -174,7 +181,7 @@ def _accuracy_over(
     found = []
     for number, (where, cell) in enumerate(cells, start=1):
         unit, label = _unit(axis, (place(m) for group in cell for m in curves[group.label]))
-        figure, axes = new_axes(label, "Accuracy (%)", _height(len(cell)))
+        figure, axes = new_axes(label, "Accuracy (%)", _height(group.label for group in cell))
         points: Points = []
         for group in cell:
             moments = curves[group.label]
@@ -187,10 +194,11 @@ def _accuracy_over(
                 low = [y - b for y, b in zip(ys, around, strict=True)]
                 high = [y + b for y, b in zip(ys, around, strict=True)]
                 axes.fill_between(xs, low, high, color=keywords["color"], alpha=0.15, linewidth=0)
+                points += [*zip(xs, low, strict=True), *zip(xs, high, strict=True)]
             points += zip(xs, ys, strict=True)
         training_range(axes, points)
         accuracy_range(axes, points)
-        _legend(figure)
+        _legend(figure, axes)
         title = f"Accuracy against {name}"
         title = title if len(cells) == 1 else f"{title}: {where[0]}"
         caption = "Means over the runs of a group; bands are one standard deviation either way."
@@ -244,13 +252,31 @@ def _unit(axis: str, seconds: Iterable[float | None]) -> tuple[float, str]:
     return 1.0, f"{axis} (seconds)"
 
 
+def _name(series: Sequence[Group]) -> str:
+    return series[0].label if len(series) == 1 else series[0].series_label
+
+
+def _open_name(group: Group) -> str:
+    return f"{group.label}: {_NO_GUARANTEE}"
+
+
 def _wrapped(label: str) -> str:
     return textwrap.fill(label, _WRAPPED)
 
 
-def _height(lines: int) -> float:
-    return _ROW * (lines + 1)
+def _height(labels: Iterable[str]) -> float:
+    """Room for a legend of these labels, in inches."""
+    return _ROW * (1 + sum(1 + _wrapped(label).count("\n") for label in labels))
 
 
-def _legend(figure: Figure) -> None:
-    figure.legend(loc="outside lower left", frameon=False, handlelength=3.2, fontsize=10)
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: _NO_GUARANTEE in labels[i].replace("\n", " "))
+    figure.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="outside lower left",
+        frameon=False,
+        handlelength=3.2,
+        fontsize=10,
+    )

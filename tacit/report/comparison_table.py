@@ -25,31 +25,42 @@ class Column:
     text: Callable[[Group], str]
     words: bool = False
     in_terminal: bool = True
+    brief: Callable[[Group], str] | None = None
+    brief_title: str = ""
+
+    def in_brief(self, group: Group) -> str:
+        """The text for a terminal, where there is little room."""
+        return (self.brief or self.text)(group)
 
 
 def columns(groups: Sequence[Group]) -> list[Column]:
-    """The columns for these groups; what an ε refers to is in the terminal only if it differs."""
+    """The columns for these groups; what an ε refers to is one of them only where it differs."""
     found = promises(groups)
+    same = len(found) < 2
 
     def promise(group: Group) -> str:
         return _promise(group.promise, found)
 
-    return [
+    def letter(group: Group) -> str:
+        return values.UNKNOWN if group.promise is None else _letter(found.index(group.promise))
+
+    every = [
         Column("group", "Group", lambda g: g.label, lambda g: g.label, words=True),
-        _word("method", "Method", lambda g: g.method),
-        _word("model", "Model", lambda g: g.model),
-        _word("data", "Data", lambda g: g.data),
         Column("epsilon_claimed", "ε claimed", lambda g: g.claimed, _claimed),
         Column("epsilon_proven", "ε proven", lambda g: g.proven, _proven),
         Column("epsilon_audited", "ε audited", lambda g: g.audited, _audited),
-        Column("promise", "ε holds at", promise, promise, words=True, in_terminal=len(found) > 1),
+        Column("promise", "ε holds at", promise, promise, words=True, brief=letter),
         Column("accuracy", "Accuracy", lambda g: g.accuracy, _accuracy),
         Column("runs", "Runs", lambda g: len(g.members), lambda g: str(len(g.members))),
         Column("steps", "Steps", lambda g: g.steps, lambda g: values.count(g.steps)),
         Column("noise_multiplier", "Noise", lambda g: g.noise, lambda g: values.plain(g.noise)),
         _time("training_seconds", "Training time"),
-        _time("inference_seconds", "Inference time"),
+        _time("inference_seconds", "Inference time", in_terminal=False),
+        _word("method", "Method", lambda g: g.method),
+        _word("model", "Model", lambda g: g.model),
+        _word("data", "Data", lambda g: g.data),
     ]
+    return [column for column in every if column.key != "promise" or not same]
 
 
 def as_json(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
@@ -86,14 +97,15 @@ def warnings(groups: Sequence[Group]) -> list[str]:
     found = []
     different = promises(groups)
     if len(different) > 1:
-        same = [
-            (f"{_letter(i)} ({promise})", [group for group in groups if group.promise == promise])
-            for i, promise in enumerate(different)
-        ]
+        counted = [sum(group.promise == promise for group in groups) for promise in different]
+        listed = "; ".join(
+            f"{_letter(i)}: {promise} ({count} of {len(groups)} rows)"
+            for i, (promise, count) in enumerate(zip(different, counted, strict=True))
+        )
         found.append(
-            "Not comparable in ε: these runs do not promise the same thing. "
-            f"{_listed(same)} An ε at one δ, or under "
-            "one relation, says nothing about an ε at another; they are drawn in separate figures."
+            "Not comparable in ε: these runs do not promise the same thing, so an ε of one kind "
+            f"says nothing about an ε of another. {listed}. The table says which is which, and "
+            "figures never mix them."
         )
     measured = apart(
         [group for group in groups if group.accuracies],
@@ -102,7 +114,7 @@ def warnings(groups: Sequence[Group]) -> list[str]:
     if len(measured) > 1:
         found.append(
             "Not comparable in accuracy: it was not measured on the same records. "
-            f"{_listed(measured)} They are drawn in separate figures."
+            f"{_listed(measured)} Figures never mix them."
         )
     for group in groups:
         if group.promise is None:
@@ -160,5 +172,11 @@ def _word(key: str, title: str, value: Callable[[Group], str]) -> Column:
     return Column(key, title, value, value, words=True, in_terminal=False)
 
 
-def _time(key: str, title: str) -> Column:
-    return Column(key, title, lambda g: g.metric(key), lambda g: values.duration(g.metric(key)))
+def _time(key: str, title: str, in_terminal: bool = True) -> Column:
+    def seconds(group: Group) -> float | None:
+        return group.metric(key)
+
+    def text(group: Group) -> str:
+        return values.duration(seconds(group))
+
+    return Column(key, title, seconds, text, in_terminal=in_terminal, brief_title="Time")

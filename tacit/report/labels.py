@@ -53,11 +53,15 @@ def _additions(series: Sequence[Member]) -> list[str]:
 
 
 def setting(key: str, value: object) -> str:
-    """A setting in words.
+    """A setting in few words; a text speaks for itself.
 
-    >>> setting("training.learning_rate", 0.5)
-    'learning rate 0.5'
+    >>> setting("training.learning_rate", 0.5), setting("privacy.relation", "replace-one")
+    ('learning rate 0.5', 'replace-one')
     """
+    if isinstance(value, str) and value:
+        return value
+    if key == "privacy.delta":
+        return f"δ = {values.delta(value)}"
     return f"{key.rpartition('.')[2].replace('_', ' ')} {shown(value)}"
 
 
