@@ -45,6 +45,12 @@ def write_comparison(groups: Sequence[Group], notes: Sequence[str], out: Path) -
 
     Figures that an earlier comparison left there and that this one lacks are removed.
     """
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot write to {str(out)!r} ({error.strerror}); choose another --out"
+        ) from error
     charts, matrices = comparison_charts(groups), confusion_charts(groups)
     files = {
         f"figures/{chart.name}.{kind}": text
@@ -58,14 +64,8 @@ def write_comparison(groups: Sequence[Group], notes: Sequence[str], out: Path) -
         "figures": list(files),
     }
     page = render(groups, notes, charts, matrices)
-    try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-        for name in _stale(out / "compare.json", files):
-            (out / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot write to {str(out)!r} ({error.strerror}); choose another --out"
-        ) from error
+    for name in _stale(out / "compare.json", files):
+        (out / name).unlink(missing_ok=True)
     for name, text in files.items():
         write_whole(out / name, text)
     write_whole(out / "compare.json", json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
