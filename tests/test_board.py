@@ -75,4 +75,3 @@ def test_the_board_counts_runs_and_says_what_failed(terminal: bool) -> None:
     assert "1 of 3 runs are finished already" in said
     assert "3 of 3 runs" in said if terminal else "2 of 3 runs" in said
     assert "two failed: no [disk]" in said
-    assert ("accuracy 90.00%" in said) is terminal

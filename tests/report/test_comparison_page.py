@@ -132,10 +132,10 @@ def test_other_promises_never_share_a_figure_and_old_figures_go(tmp_path: Path) 
 
 def test_every_text_is_escaped(tmp_path: Path) -> None:
     evil = '<script>alert(1)</script>&"'
-    groups = labelled([member(evil, model=evil, title=evil), member("b", x__y=evil)])
+    groups = labelled([member(evil, model=evil, title=evil, x__y=evil)])
     write_comparison(groups, [evil], tmp_path)
     page = Page((tmp_path / "compare.html").read_text("utf-8"))
-    assert page.tags.count("script") == 1 and "alert(1)</script>&" in page.text
+    assert page.tags.count("script") == 1 and evil in page.text
     for path in (tmp_path / "figures").glob("*.svg"):
         assert "<script" not in path.read_text("utf-8") and ElementTree.parse(path)
 
