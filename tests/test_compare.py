@@ -157,7 +157,7 @@ def test_a_recipe_of_another_version_is_no_obstacle(runs: Path, tmp_path: Path) 
     ("name", "old", "new"),
     [
         ("ledger.jsonl", b'"step":1', b'"step":9'),
-        ("certificate.json", b'"epsilon": ', b'"epsilon": 0'),
+        ("certificate.json", b'"epsilon": 0.', b'"epsilon": 0.0'),
         ("weights.safetensors", b"", b"x"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_run_that_was_tampered_with_is_refused(
     path = tmp_path / "run" / name
     data = path.read_bytes()
     path.write_bytes(data.replace(old, new, 1) if old else data + new)
-    with pytest.raises((LedgerError, RunError), match=str(tmp_path / "run")):
+    with pytest.raises(LedgerError, match=str(tmp_path / "run")):
         compare([str(runs), str(tmp_path / "run")], out=tmp_path / "out")
     assert not (tmp_path / "out" / "compare.html").exists()
 
