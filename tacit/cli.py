@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import typer
 
-from tacit.commands import account, data, plan, train
+from tacit.commands import account, compare, data, plan, train
+from tacit.commands.many import ManyNumbers
 from tacit.commands.output import failed
 from tacit.errors import TacitError
 from tacit.process_tuning import tune_process
@@ -25,6 +26,7 @@ app.command("train")(train.train)
 app.add_typer(plan.app, name="plan")
 app.command("account")(account.account)
 app.command("report")(account.report)
+app.command("compare", cls=ManyNumbers)(compare.compare)
 app.add_typer(data.app, name="data")
 
 
@@ -42,5 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         failed(str(error), error.exit_code, as_json="--json" in given)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        failed("interrupted; continue with --resume", INTERRUPTED, as_json="--json" in given)
+        way = "the same command" if given[:1] == ["compare"] else "--resume"
+        failed(f"interrupted; continue with {way}", INTERRUPTED, as_json="--json" in given)
         sys.exit(INTERRUPTED)

@@ -260,7 +260,7 @@ _SECTION_OF = {
 
 def load(name: str, overrides: Mapping[str, str] | None = None) -> Recipe:
     """A recipe from a TOML file, or a built-in one by name, with `key.path=value` overrides."""
-    return from_values(_read(name), overrides)
+    return from_values(read(name), overrides)
 
 
 def from_values(values: dict[str, Any], overrides: Mapping[str, str] | None = None) -> Recipe:
@@ -288,7 +288,8 @@ def _is_toml(name: str) -> bool:
     return name.endswith(".toml")
 
 
-def _read(name: str) -> dict[str, Any]:
+def read(name: str) -> dict[str, Any]:
+    """The values of a TOML file or a built-in recipe as they stand there, unchecked."""
     if name in builtin_names():
         text = (resources.files("tacit") / "recipes" / f"{name}.toml").read_text("utf-8")
     else:

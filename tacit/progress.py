@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+FACTS = ("epoch", "epsilon", "accuracy", "speed", "left")
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -61,7 +63,9 @@ class Silent:
         return None
 
 
-class _Fact(ProgressColumn):
+class Fact(ProgressColumn):
+    """A column that shows one field of a task."""
+
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
@@ -82,7 +86,7 @@ class ProgressBar:
         self._bar = Progress(
             TextColumn("[bold]training"),
             BarColumn(),
-            *(_Fact(name) for name in ("epoch", "epsilon", "accuracy", "speed", "left")),
+            *(Fact(name) for name in FACTS),
             console=console,
             disable=not self._live,
         )
@@ -102,7 +106,7 @@ class ProgressBar:
         self._bar.__exit__(kind, error, trace)
 
     def show(self, moment: Moment) -> None:
-        facts: dict[str, Any] = _facts(moment)
+        facts: dict[str, Any] = facts_of(moment)
         self._bar.update(self._task, total=moment.steps, completed=moment.step, **facts)
         tenth = 10 * moment.step // moment.steps
         if not self._live and tenth > self._printed:
@@ -110,13 +114,20 @@ class ProgressBar:
             self._console.print("training  " + "  ".join(facts.values()), highlight=False)
 
 
-def _facts(moment: Moment) -> dict[str, str]:
+def facts_of(moment: Moment) -> dict[str, str]:
+    """A moment in a few words each."""
     budget = f" of {moment.budget:g}" if moment.budget else ""
-    minutes, seconds = divmod(round(moment.seconds_left), 60)
     return {
         "epoch": f"epoch {moment.epoch:.1f}/{moment.epochs:g}",
         "epsilon": "not private" if moment.epsilon is None else f"ε {moment.epsilon:.2f}{budget}",
         "accuracy": "" if moment.accuracy is None else f"accuracy {moment.accuracy:.2%}",
         "speed": f"{moment.records_per_second:,.0f} records/s",
-        "left": f"{minutes}:{seconds:02d} left",
+        "left": left(moment.seconds_left),
     }
+
+
+def left(seconds: float) -> str:
+    """Time that is left, as on a clock."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d} left" if hours else f"{minutes}:{rest:02d} left"

@@ -65,7 +65,7 @@ def train(
         "run.deterministic": None if deterministic is None else str(deterministic).lower(),
     }
     overrides = {key: str(value) for key, value in named.items() if value is not None}
-    overrides |= _changes(changes or [])
+    overrides |= changes_from(changes or [])
     if resume:
         if out is None:
             raise ArgumentError("--resume needs --out: the directory of the run to continue")
@@ -92,7 +92,8 @@ def train(
     _show(result.certificate, result.metrics, result.path)
 
 
-def _changes(texts: list[str]) -> dict[str, str]:
+def changes_from(texts: list[str]) -> dict[str, str]:
+    """Recipe values by dotted key, from --set key=value."""
     pairs = [text.partition("=") for text in texts]
     for text, (key, equals, _) in zip(texts, pairs, strict=True):
         if not equals or not key:

@@ -7,7 +7,7 @@ import re
 
 from tacit.report import values
 from tacit.report.load import Guarantee, Run
-from tacit.report.markup import bullets, sentences
+from tacit.report.markup import box, sentences
 
 _NAMED = re.compile(r"ε\s*[=≤<]\s*(\d+(?:\.\d+)?(?:e-?\d+)?)")
 _COARSER = 1.01  # a curve from a coarser accountant may end this much above the certificate
@@ -15,13 +15,13 @@ _COARSER = 1.01  # a curve from a coarser accountant may end this much above the
 
 def alert(run: Run) -> str:
     """A red box with the contradictions, nothing where there are none."""
-    return _box("alert", "alert", "Do not rely on this yet", contradictions(run))
+    return box("alert", "alert", "Do not rely on this yet", contradictions(run))
 
 
 def warning(run: Run) -> str:
     """The certificate's own warnings, nothing where there are none."""
     found = sentences(run.certificate.get("warnings"))
-    return _box("warning", "note", "Warning" if len(found) == 1 else "Warnings", found)
+    return box("warning", "note", "Warning" if len(found) == 1 else "Warnings", found)
 
 
 def contradictions(run: Run) -> list[str]:
@@ -86,9 +86,3 @@ def _curve(run: Run, guarantee: Guarantee) -> str:
 
 def _proven(run: Run, relation: object) -> float | None:
     return values.number((run.certificate.get("proven") or {}).get(str(relation)))
-
-
-def _box(kind: str, role: str, title: str, found: list[str]) -> str:
-    if not found:
-        return ""
-    return f'<div class="{kind}" role="{role}"><h2>{title}</h2>{bullets(found, "")}</div>'

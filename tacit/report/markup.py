@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tacit.report import values
 
@@ -34,6 +35,13 @@ def bullets(items: Sequence[str], empty: str) -> str:
     return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
+def box(kind: str, role: str, title: str, items: Sequence[str]) -> str:
+    """A box that stands out, nothing where there is nothing to say."""
+    if not items:
+        return ""
+    return f'<div class="{kind}" role="{role}"><h2>{escape(title)}</h2>{bullets(items, "")}</div>'
+
+
 def facts(
     pairs: Iterable[tuple[str, str]], code: Sequence[str] = (), strong: Sequence[str] = ()
 ) -> str:
@@ -46,25 +54,48 @@ def facts(
     return f'<dl class="facts">{"".join(rows)}</dl>' if rows else ""
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A cell that is sorted by another value than the text it shows."""
+
+    text: str
+    value: object
+
+
 def table(
-    name: str, head: Sequence[str], rows: Iterable[Sequence[str]], words: Iterable[int] = (0,)
+    name: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str | Cell]],
+    words: Iterable[int] = (0,),
+    keys: Sequence[str] = (),
 ) -> str:
-    """A table that scrolls inside its own box; the columns in words are texts, not numbers."""
+    """A table that scrolls inside its own box; the columns in words are texts, not numbers.
+
+    With keys, one per column, a script may sort it: they name the columns.
+    """
     left = frozenset(words)
     kinds = ["" if column in left else ' class="number"' for column in range(len(head))]
+    named = [f' data-key="{escape(key)}"' for key in keys] or [""] * len(head)
     top = "".join(
-        f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True)
+        f'<th scope="col"{kind}{key}>{escape(cell)}</th>'
+        for kind, key, cell in zip(kinds, named, head, strict=True)
     )
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
-        + "</tr>"
+        f"<tr>{''.join(_cell(kind, cell) for kind, cell in zip(kinds, row, strict=True))}</tr>"
         for row in rows
     )
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">'
+        f'<div class="scroll{" sortable" if keys else ""}" role="region" tabindex="0" '
+        f'aria-label="{escape(name)}">'
         f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _cell(kind: str, cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return f"<td{kind}>{escape(cell)}</td>"
+    value = "" if cell.value is None else escape(cell.value)
+    return f'<td{kind} data-value="{value}">{escape(cell.text)}</td>'
 
 
 def section(name: str, title: str, *parts: str) -> str:

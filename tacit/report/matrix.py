@@ -11,14 +11,35 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
+from tacit.report.chart import Chart
 from tacit.report.load import Confusion
 from tacit.report.svg import GRID, INK
 
 Array = NDArray[np.float64]
 
-WIDE_FROM = 13  # from here on the counts need the full width of the page
-NUMBERED = 20  # with more classes the cells are too small for counts and names
+_WIDE_FROM = 13  # from here on the counts need the full width of the page
+_NUMBERED = 20  # with more classes the cells are too small for counts and names
 _MAP = "GnBu"  # light to dark in even steps, safe for every colour vision
+
+
+def confusion_chart(confusion: Confusion, name: str, title: str, measured: str) -> Chart:
+    """The matrix with its caption and its counts."""
+    shown = "colour is the share of the true class"
+    classes = len(confusion.names)
+    if classes <= _NUMBERED:
+        shown = f"numbers are records, {shown}"
+    return Chart(
+        name,
+        title,
+        f"Each row is one true class: {shown}. {measured}".rstrip(),
+        confusion_matrix(confusion),
+        rows=[
+            ["true class", *(f"predicted {column}" for column in confusion.names)],
+            *([true, *row] for true, row in zip(confusion.names, confusion.counts, strict=True)),
+        ],
+        wide=_WIDE_FROM <= classes <= _NUMBERED,
+        cropped=True,
+    )
 
 
 def confusion_matrix(confusion: Confusion) -> Figure:
@@ -27,7 +48,7 @@ def confusion_matrix(confusion: Confusion) -> Figure:
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
     classes = len(confusion.names)
-    side = 8.6 if WIDE_FROM <= classes <= NUMBERED else 5.6
+    side = 8.6 if _WIDE_FROM <= classes <= _NUMBERED else 5.6
     figure = Figure(figsize=(side, side * 0.88), layout="constrained")
     axes = figure.subplots()
     axes.grid(visible=False)
@@ -35,7 +56,7 @@ def confusion_matrix(confusion: Confusion) -> Figure:
     axes.spines[:].set_visible(False)
     axes.set_xlabel("Predicted class")
     axes.set_ylabel("True class")
-    if classes <= NUMBERED:
+    if classes <= _NUMBERED:
         names = [name if len(name) <= 16 else name[:15] + "…" for name in confusion.names]
         slanted = classes * max(map(len, names)) > 44
         axes.set_xticks(range(classes), names, rotation=45 if slanted else 0)
@@ -54,7 +75,7 @@ def confusion_matrix(confusion: Confusion) -> Figure:
     bar.outline.set_edgecolor(GRID)
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     bar.set_label("Share of the true class")
-    if classes <= NUMBERED:
+    if classes <= _NUMBERED:
         figure.draw_without_rendering()
         cell = axes.get_window_extent().width * 72 / figure.dpi / classes
         _counts(axes, counts, shares, cell)

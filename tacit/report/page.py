@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
-import secrets
-from importlib import resources
 from pathlib import Path
 
-from tacit.errors import RunError
 from tacit.report import values
+from tacit.report.document import document, write_whole
 from tacit.report.doubts import alert, warning
 from tacit.report.load import Confusion, Evaluation, Run, load_run
 from tacit.report.markup import details, escape, facts, paragraph, section, table, verbatim
-from tacit.report.plots import Chart, charts
+from tacit.report.plots import charts
 from tacit.report.privacy import coverage, header, three_numbers
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 _ROWS = 60  # more evaluations than this are thinned out in the table
 _METRICS = {
     *("evaluations", "evaluated_on", "final", "training_seconds", "inference_seconds"),
@@ -27,30 +23,13 @@ _METRICS = {
 def write_report(run: Path) -> Path:
     """Write run/report.html from the files of a run directory and return its path."""
     directory = Path(run)
-    page = render(load_run(directory))
     target = directory / "report.html"
-    draft = directory / f".report-{secrets.token_hex(8)}.tmp"
-    try:
-        try:
-            with draft.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(page)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunError(
-            f"cannot write {str(target)!r} ({reason}); "
-            "make the run directory writable and free some space, or copy it elsewhere"
-        ) from error
+    write_whole(target, render(load_run(directory)))
     return target
 
 
 def render(run: Run) -> str:
     """The whole page as text; the same run gives the same page."""
-    style = resources.files("tacit.report").joinpath("style.css").read_text(encoding="utf-8")
     body = "\n".join(
         part
         for part in (
@@ -65,27 +44,7 @@ def render(run: Run) -> str:
         )
         if part
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(run.title)} · tacit report</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-{header(run)}
-<main>
-{body}
-</main>
-{_footer(run)}
-</body>
-</html>
-"""
+    return document(f"{run.title} · tacit report", header(run), body, _footer(run))
 
 
 def _results(run: Run) -> str:
@@ -140,7 +99,7 @@ def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
 
 
 def _figures(run: Run) -> str:
-    drawn = [_figure(chart) for chart in charts(run)]
+    drawn = [chart.markup() for chart in charts(run)]
     if not drawn:
         empty = "No evaluation was recorded, so there is nothing to draw."
         return section("figures", "Figures", paragraph(empty, "quiet"))
@@ -151,12 +110,6 @@ def _figures(run: Run) -> str:
         _evaluation_table(run),
         _class_table(run.confusion),
     )
-
-
-def _figure(chart: Chart) -> str:
-    kind = f"{chart.name} wide" if chart.wide else chart.name
-    words = f"<strong>{escape(chart.title)}</strong> {escape(chart.caption)}"
-    return f'<figure class="{kind}">{chart.svg}<figcaption>{words}</figcaption></figure>'
 
 
 def _evaluation_table(run: Run) -> str:

@@ -17,7 +17,6 @@ from tacit.report.markup import (
     table,
 )
 
-_METHODS = {"dpsgd": "DP-SGD", "dpftrl": "DP-FTRL"}
 _SHOWN = {
     "guarantee": {"epsilon", "delta", "relation", "unit"},
     "claimed": {"epsilon", "source"},
@@ -34,7 +33,7 @@ _KNOWN = {
 def header(run: Run) -> str:
     """Title and verdict; a run without a guarantee opens with a red banner."""
     method = run.certificate.get("method")
-    kicker = " · ".join(["Privacy report", *([_method(method)] if method else [])])
+    kicker = " · ".join(["Privacy report", *([values.method(method)] if method else [])])
     verdict = run.certificate.get("verdict")
     said = verdict if isinstance(verdict, str) else ""
     parts = [paragraph(kicker, "kicker"), f"<h1>{escape(run.title)}</h1>"]
@@ -108,7 +107,8 @@ _TRACED = [("Head of the ledger", "ledger_head"), ("SHA-256 of the weights", "we
 
 def _facts(pairs: list[tuple[str, Any]]) -> str:
     shown = [
-        (name, _method(value) if name == "Method" else values.plain(value)) for name, value in pairs
+        (name, values.method(value) if name == "Method" else values.plain(value))
+        for name, value in pairs
     ]
     return facts(shown, code=("Proof", *(name for name, _ in _TRACED)))
 
@@ -128,10 +128,6 @@ def _unknown(run: Run) -> list[tuple[str, Any]]:
 def _listed(title: str, value: object, always: bool) -> str:
     found = sentences(value)
     return block(title, bullets(found, "Nothing listed.")) if found or always else ""
-
-
-def _method(name: object) -> str:
-    return _METHODS.get(str(name), values.plain(name))
 
 
 def _delta(guarantee: Guarantee) -> str:

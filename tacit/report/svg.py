@@ -64,17 +64,22 @@ def style() -> Iterator[None]:
             log.setLevel(level)
 
 
-def inline(figure: Figure, name: str, label: str, cropped: bool = False) -> str:
-    """The figure as one <svg>; its ids start with the name so that figures never share one."""
+def drawing(figure: Figure, cropped: bool = False) -> str:
+    """The figure as matplotlib writes it, in the report's look."""
     buffer = io.StringIO()
-    figure.savefig(
-        buffer,
-        format="svg",
-        metadata=_NO_METADATA,
-        bbox_inches="tight" if cropped else None,
-        pad_inches=0.04,
-    )
-    drawn = buffer.getvalue()
+    with style():
+        figure.savefig(
+            buffer,
+            format="svg",
+            metadata=_NO_METADATA,
+            bbox_inches="tight" if cropped else None,
+            pad_inches=0.04,
+        )
+    return buffer.getvalue()
+
+
+def inline(drawn: str, name: str, label: str) -> str:
+    """The drawing as one <svg>; its ids start with the name so that figures never share one."""
     drawn = drawn[drawn.index("<svg") :].rstrip()
     drawn = re.sub(r"<style.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r"<defs>\s*</defs>", "", drawn)
@@ -88,6 +93,13 @@ def inline(figure: Figure, name: str, label: str, cropped: bool = False) -> str:
         f"{box.group() if box else ''}>"
     )
     return opening + drawn[drawn.index(">") + 1 :]
+
+
+def standalone(drawn: str, label: str) -> str:
+    """The drawing as a file of its own, with a white ground and fonts that every system has."""
+    drawn = drawn.replace("'DejaVu Sans'", "'DejaVu Sans', Arial, sans-serif")
+    start = drawn.index(">", drawn.index("<svg")) + 1
+    return f"{drawn[:start]}\n <title>{html.escape(label)}</title>{drawn[start:]}"
 
 
 def _rename_ids(drawn: str, name: str) -> str:

@@ -13,6 +13,7 @@ _NAMES = {"inf": math.inf, "infinity": math.inf, "∞": math.inf, "nan": math.na
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+_METHODS = {"dpsgd": "DP-SGD", "dpftrl": "DP-FTRL", "plain": "Plain SGD"}
 _WIDE = Context(prec=800)  # enough digits for every float at the places used here
 
 
@@ -69,6 +70,14 @@ def percent(value: object) -> str:
     return f"{_places(_exact(found) * 100, 2, ROUND_FLOOR)}%"
 
 
+def points(value: object) -> str:
+    """A spread of shares in percentage points, rounded up."""
+    found = number(value)
+    if found is None or not math.isfinite(found):
+        return _special(found)
+    return str(_places(_exact(found) * 100, 2, ROUND_CEILING))
+
+
 def short_percent(value: float) -> str:
     """A share as a percentage rounded down, without decimals that are zero."""
     return percent(value).rstrip("%").rstrip("0").rstrip(".") + "%"
@@ -121,6 +130,11 @@ def plain(value: object) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def method(name: object) -> str:
+    """A method by the name people know it by."""
+    return _METHODS.get(str(name), plain(name))
 
 
 def growth(epsilon: float) -> str | None:

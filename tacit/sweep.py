@@ -1,0 +1,192 @@
+"""Train several recipes, one after another or several at once; interrupted, it goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+
+from tacit.board import Board, SilentBoard
+from tacit.config import Recipe
+from tacit.errors import RunError, TacitError
+from tacit.progress import Moment
+from tacit.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run that is wanted: its recipe, where it goes, and what it is called meanwhile."""
+
+    name: str
+    kind: str
+    recipe: Recipe
+    out: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether weights and certificate are there and the key is gone."""
+        run = RunDir(self.out)
+        parts = (run.certificate, self.out / "certificate.txt", self.out / "report.html")
+        return run.ledger.is_file() and run.finished and all(part.is_file() for part in parts)
+
+
+def train_all(
+    trainings: Sequence[Training],
+    *,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    board: Board | None = None,
+) -> None:
+    """Train what is not finished; continue what was interrupted; leave the rest as it is.
+
+    With one job the trainings run in this process, with all its threads; with more, each in a
+    process of its own with one thread, which ends when this process does. A training that fails
+    does not keep the others from running; the error comes at the end and names those that failed.
+    """
+    missing = [training for training in trainings if not training.finished]
+    watching = board or SilentBoard()
+    with watching:
+        kinds = {training.name: training.kind for training in missing}
+        watching.expect(kinds, len(trainings) - len(missing), jobs)
+        if jobs == 1:
+            failures = _one_by_one(missing, data_dir, watching)
+        else:
+            failures = _at_once(missing, jobs, data_dir, watching)
+    if failures:
+        said = "\n  ".join(f"{name}: {reason}" for name, reason in failures.items())
+        raise RunError(
+            f"{len(failures)} of {len(missing)} trainings failed; mend the cause and give the same"
+            f" command again, finished runs are kept:\n  {said}"
+        )
+
+
+class _Watcher:
+    """Passes the moments of one training on to a board."""
+
+    def __init__(self, name: str, board: Board) -> None:
+        self._name, self._board = name, board
+
+    def __enter__(self) -> _Watcher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def show(self, moment: Moment) -> None:
+        self._board.show(self._name, moment)
+
+
+class _Sender(_Watcher):
+    """Sends the moments of one training to the process that started it.
+
+    Once that process is gone, sending fails and so ends the training, which can be resumed.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def show(self, moment: Moment) -> None:
+        self._connection.send(moment)
+
+
+def _one_by_one(
+    trainings: Sequence[Training], data_dir: Path | None, board: Board
+) -> dict[str, str]:
+    failures = {}
+    for training in trainings:
+        board.started(training.name)
+        try:
+            _train(training, data_dir, _Watcher(training.name, board))
+        except TacitError as error:
+            failures[training.name] = str(error)
+        board.ended(training.name, failures.get(training.name, ""))
+    return failures
+
+
+def _train(training: Training, data_dir: Path | None, watcher: _Watcher) -> None:
+    from tacit.train import stored_recipe, train
+
+    resume = RunDir(training.out).ledger.exists()
+    recipe = stored_recipe(training.out) if resume else training.recipe
+    train(recipe, data_dir=data_dir, out=training.out, resume=resume, watcher=watcher)
+
+
+def _at_once(
+    trainings: Sequence[Training], jobs: int, data_dir: Path | None, board: Board
+) -> dict[str, str]:
+    waiting, failures = list(trainings), {}
+    with _children() as running:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                training = waiting.pop(0)
+                connection, process = _start(training, data_dir)
+                running[connection] = training.name, process
+                board.started(training.name)
+            ready = wait(list(running))
+            for connection in [one for one in running if one in ready]:
+                name, process = running[connection]
+                message = _received(connection)
+                if isinstance(message, Moment):
+                    board.show(name, message)
+                    continue
+                process.join()
+                connection.close()
+                del running[connection]
+                if message is None and process.exitcode:
+                    message = f"its process ended with exit code {process.exitcode}"
+                if message:
+                    failures[name] = message
+                board.ended(name, message or "")
+    return failures
+
+
+@contextmanager
+def _children() -> Iterator[dict[Connection, tuple[str, BaseProcess]]]:
+    """Processes by their connection; those that still run at the end are stopped."""
+    running: dict[Connection, tuple[str, BaseProcess]] = {}
+    try:
+        yield running
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join()
+
+
+def _start(training: Training, data_dir: Path | None) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(training, data_dir, sending), daemon=True)
+    process.start()
+    sending.close()
+    return receiving, process
+
+
+def _received(connection: Connection) -> Moment | str | None:
+    try:
+        message: Moment | str = connection.recv()
+    except EOFError:
+        return None
+    return message
+
+
+def _child(training: Training, data_dir: Path | None, connection: Connection) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        _train(training, data_dir, _Sender(connection))
+    except TacitError as error:
+        connection.send(str(error))
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise SystemExit(1) from None
