@@ -26,6 +26,7 @@ _COPIED = (
     *("budget", "method", "released", "sampling", "steps", "proof", "clipping"),
     *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
+    *("mechanism", "sensitivity_squared"),
 )
 ASSUMPTIONS = (
     "normal noise is idealised: it is drawn in 32-bit floating point, and sums and norms are"
@@ -164,7 +165,9 @@ _SETTINGS = (
     "budget",
     "steps",
     "charges",
+    "mechanism",
     "noise_multiplier",
+    "sensitivity_squared",
     "sampling_probability",
     "expected_batch_size",
     "records",
