@@ -16,7 +16,7 @@ from torch import nn
 from tacit import native
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
-from tacit.errors import RunError
+from tacit.errors import ArgumentError, ModelError, RunError
 from tacit.losses import LossCheck, one_record
 from tacit.methods.base import Method
 from tacit.methods.build import Parts, build, clipping_sentence, step_count
@@ -65,6 +65,7 @@ def assemble(
     source, generation, replay = _source(recipe, run, bits, resume)
     if ledger is not None and replay:
         _check_key(run, ledger, source)
+    _check_optimizer(model, optimizer)
     if optimizer is None:
         own = PrivateOptimizer(model, _optimizer(recipe, model), _pace(recipe, steps))
     else:
@@ -91,6 +92,20 @@ def assemble(
         },
     )
     return Steps(method, state, ledger, source, generation, LossCheck(model, records))
+
+
+def _check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    """The optimizer must move exactly the weights that are trained."""
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    if not trained:
+        raise ModelError("the model has no trainable parameters; unfreeze at least one")
+    if optimizer is None:
+        return
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if held & trained != trained or held - {id(p) for p in model.parameters()}:
+        raise ArgumentError(
+            "optimizer does not hold the parameters of this model; make it with model.parameters()"
+        )
 
 
 def _check_key(run: RunDir, ledger: Ledger, source: RandomSource) -> None:

@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TacitError as error:
         failed(str(error), error.exit_code, as_json="--json" in given)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
+            raise
         way = "the same command" if given[:1] == ["compare"] else "--resume"
         failed(f"interrupted; continue with {way}", INTERRUPTED, as_json="--json" in given)
         sys.exit(INTERRUPTED)

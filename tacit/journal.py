@@ -44,6 +44,7 @@ class Journal:
         self._resumed_at = time.monotonic()
         self._shown = self._saved = -math.inf
         self._epsilon: float | None = self._spent()
+        self._bound, self._bound_until = self._epsilon, steps.state.step
 
     def after_step(self) -> None:
         """Evaluate if it is time, and show where the run stands."""
@@ -76,7 +77,7 @@ class Journal:
         seconds = time.monotonic() - self._started
         model, steps = self._steps.state.model, self._steps.state.step
         names = facts.class_names or tuple(
-            str(i) for i in range(len(final.confusion) if final else 0)
+            str(i) for i in range(len(final.confusion) if final and final.confusion else 0)
         )
         return {
             "model": self._recipe.model.name,
@@ -149,6 +150,18 @@ class Journal:
             for cut in sorted(cuts)
         ]
 
+    def _spent_at_most(self) -> float | None:
+        """ε proven for the steps so far, never below: computed ahead for some steps at once."""
+        taken = self._steps.state.step
+        if self._bound is not None and taken > self._bound_until:
+            method, last = self._steps.method, self._steps.method.promise.steps
+            until = min(last, taken + -(-last // _CURVE_POINTS))
+            ahead = events.counted(method.charge(step) for step in range(taken, until))
+            both = events.composed([self._steps.spent(), ahead])
+            delta, relation = self._recipe.privacy.delta, method.promise.relation
+            self._bound, self._bound_until = accountants.epsilon(both, delta, relation), until
+        return self._bound
+
     def _epoch(self) -> float:
         return self._steps.state.step * self._recipe.training.batch_size / self._records
 
@@ -162,7 +175,7 @@ class Journal:
             steps=step + remaining,
             epoch=self._epoch(),
             epochs=self._recipe.training.epochs,
-            epsilon=self._epsilon,
+            epsilon=self._spent_at_most(),
             budget=self._recipe.privacy.epsilon,
             accuracy=evaluations[-1]["accuracy"] if evaluations else None,
             records_per_second=self._recipe.training.batch_size / max(each, 1e-9),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -41,9 +43,9 @@ class Result:
 
     @property
     def accuracy(self) -> float | None:
-        """Accuracy on the evaluation records, if there were any."""
-        final = self.metrics["final"]
-        return float(final["accuracy"]) if final else None
+        """Accuracy on the evaluation records, if there were any and labels name outputs."""
+        found = (self.metrics["final"] or {}).get("accuracy")
+        return None if found is None else float(found)
 
     @property
     def report(self) -> Path:
@@ -82,25 +84,39 @@ def fit(
     recipe, own = chosen(model, recipe, optimizer, settings)
     records = as_records(train)
     public = None if test is None else as_records(test)
+    if settings.get("mend"):
+        raise ArgumentError(
+            "mend is for recipes that name their network; for a model of your own call"
+            " tacit.models.mended(model) and give the result to fit"
+        )
     check_labels(records, model, loss)
+    if public is not None:
+        check_labels(public, model, loss, "test")
     run = directory(out, resume)
     if resume and run.finished:
         return certified(run)
     facts = facts or _own_facts(public)
-    steps = assemble(
-        model,
-        records,
-        recipe,
-        run,
-        facts,
-        optimizer=own,
-        resume=resume,
-        repeatable=loss is cross_entropy,
-    )
+    with started(run, resume):
+        steps = assemble(
+            model,
+            records,
+            recipe,
+            run,
+            facts,
+            optimizer=own,
+            resume=resume,
+            repeatable=loss is cross_entropy,
+        )
     watching = watcher or Silent()
     journal = Journal(steps, recipe, len(records), public, loss, watching)
     with watching:
-        _train(steps, journal, run, loss)
+        try:
+            _train(steps, journal, run, loss)
+        except KeyboardInterrupt:
+            if steps.whole:
+                journal.stamp()
+                run.save_checkpoint(steps.state.snapshot())
+            raise
     return finish(steps, journal.metrics(facts), run)
 
 
@@ -173,6 +189,17 @@ def directory(out: str | Path | None, resume: bool) -> RunDir:
             raise ArgumentError("resume needs out: the directory of the run to continue")
         return RunDir.continued(Path(out))
     return RunDir.create(Path(out) if out else new_run_path())
+
+
+@contextmanager
+def started(run: RunDir, resume: bool) -> Iterator[None]:
+    """A new run that is refused before it begins leaves no directory behind."""
+    try:
+        yield
+    except Exception:
+        if not resume:
+            run.give_up_unstarted()
+        raise
 
 
 def new_run_path(label: str = "run") -> Path:

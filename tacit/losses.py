@@ -42,26 +42,30 @@ def one_record(records: Records) -> Batch:
     return records.batch(torch.zeros(1, dtype=torch.int64))
 
 
-def check_labels(records: Records, model: nn.Module, loss: LossFunction) -> None:
+def check_labels(
+    records: Records, model: nn.Module, loss: LossFunction, name: str = "train"
+) -> None:
     """Every label must name an output of the model; only `cross_entropy` says what labels are."""
     if loss is not cross_entropy:
         return
     labels = records.labels
-    if labels.is_floating_point() or labels.dim() != 1:
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.dim() != 1:
         raise DataError(
-            f"labels have type {labels.dtype} and {labels.dim()} dimensions; give one whole"
-            " number per record, or a loss function of your own"
+            f"labels of {name} have type {labels.dtype} and {labels.dim()} dimensions; give one"
+            " whole number per record, or a loss function of your own"
         )
     outputs = _outputs(model, one_record(records)[0])
     if int(labels.min()) < 0 or int(labels.max()) >= outputs:
         raise DataError(
-            f"some labels lie outside 0…{outputs - 1}, though the model has {outputs} outputs;"
-            " mend the labels or give the model more outputs"
+            f"some labels of {name} lie outside 0…{outputs - 1}, though the model has {outputs}"
+            " outputs; mend the labels or give the model more outputs"
         )
 
 
 def _outputs(model: nn.Module, features: Tensor) -> int:
     """How many classes the model tells apart."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     training = model.training
     model.eval()
     try:

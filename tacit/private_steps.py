@@ -13,8 +13,9 @@ from tacit.assemble import Facts, assemble
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import as_records
+from tacit.errors import ArgumentError
 from tacit.journal import Journal
-from tacit.loop import Result, chosen, directory, finish
+from tacit.loop import Result, chosen, directory, finish, started
 from tacit.losses import cross_entropy
 from tacit.privacy import accountants
 from tacit.progress import Silent
@@ -52,16 +53,18 @@ class PrivateSteps:
         self._recipe, own = chosen(model, recipe, optimizer, settings)
         records = as_records(train)
         self._run = directory(out, resume)
-        self._steps = assemble(
-            model,
-            records,
-            self._recipe,
-            self._run,
-            Facts(),
-            optimizer=own,
-            resume=resume,
-            repeatable=False,
-        )
+        with started(self._run, resume):
+            self._steps = assemble(
+                model,
+                records,
+                self._recipe,
+                self._run,
+                Facts(),
+                optimizer=own,
+                resume=resume,
+                repeatable=False,
+            )
+        self._result: Result | None = None
         self._journal = Journal(
             self._steps, self._recipe, len(records), None, cross_entropy, Silent()
         )
@@ -80,6 +83,8 @@ class PrivateSteps:
         `loss(model, batch)` returns one loss per row. Pass `batch` to use a changed copy of the
         drawn one: row by row, never mixed.
         """
+        if self._result is not None:
+            raise ArgumentError("the run is finished and its key erased; start a new one")
         self._steps.step(loss, batch)
 
     @property
@@ -95,4 +100,6 @@ class PrivateSteps:
 
     def finish(self) -> Result:
         """Release the weights with their certificate and report, and erase the key."""
-        return finish(self._steps, self._journal.metrics(Facts()), self._run)
+        if self._result is None:
+            self._result = finish(self._steps, self._journal.metrics(Facts()), self._run)
+        return self._result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -117,13 +118,18 @@ class ProgressBar:
 def facts_of(moment: Moment) -> dict[str, str]:
     """A moment in a few words each."""
     budget = f" of {moment.budget:g}" if moment.budget else ""
+    spent = "not private" if moment.epsilon is None else f"ε ≤ {_up(moment.epsilon):.2f}{budget}"
     return {
         "epoch": f"epoch {moment.epoch:.1f}/{moment.epochs:g}",
-        "epsilon": "not private" if moment.epsilon is None else f"ε {moment.epsilon:.2f}{budget}",
+        "epsilon": spent,
         "accuracy": "" if moment.accuracy is None else f"accuracy {moment.accuracy:.2%}",
         "speed": f"{moment.records_per_second:,.0f} records/s",
         "left": left(moment.seconds_left),
     }
+
+
+def _up(value: float) -> float:
+    return math.ceil(100 * value - 1e-6) / 100
 
 
 def left(seconds: float) -> str:

@@ -83,6 +83,14 @@ class RunDir:
                 f"{self.path} is in use by another process; wait for it, or choose another --out"
             ) from None
 
+    def give_up_unstarted(self) -> None:
+        """Leave nothing behind of a run that was refused before its ledger was begun."""
+        if not self.ledger.exists():
+            self._held.close()
+            shutil.rmtree(self.private, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
     @property
     def finished(self) -> bool:
         """Whether the run has released its weights and erased its private part."""

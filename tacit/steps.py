@@ -59,6 +59,11 @@ class Steps:
         return events.counted(self._spent)
 
     @property
+    def whole(self) -> bool:
+        """Whether the last step was taken to its end, so that the state may be saved."""
+        return not self._interrupted
+
+    @property
     def remaining(self) -> int:
         """Steps that can still be taken: paid for but not yet repeated, or within the budget."""
         affordable = self.method.promise.steps - self._spent.total() + len(self._paid)

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 import tacit
 from tacit.data.batches import as_records
-from tacit.errors import DataError, ModelError
+from tacit.errors import ArgumentError, DataError, ModelError
 from tacit.losses import check_labels, cross_entropy
 from tacit.privacy import ledger
 
@@ -87,3 +87,57 @@ def test_a_model_that_does_not_fit_the_records_is_named(model: nn.Module, named:
     data = torch.randn(9, FEATURES), torch.arange(9) % CLASSES
     with pytest.raises(ModelError, match=named):
         tacit.fit(model, data, recipe=small_recipe())
+
+
+def test_test_labels_are_checked_before_training(tmp_path: Path) -> None:
+    x, y = torch.randn(60, FEATURES), torch.arange(60) % CLASSES
+    with pytest.raises(DataError, match="labels of test"):
+        tacit.fit(
+            small_model(), (x, y), test=(x, y + 1), recipe=small_recipe(), out=tmp_path / "run"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_with_a_loss_of_ones_own_needs_no_classes(tmp_path: Path) -> None:
+    x, y = torch.randn(60, FEATURES), torch.randn(60)
+
+    def squared(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return (model(batch[0])[:, 0] - batch[1]).square()
+
+    result = tacit.fit(
+        small_model(), (x, y), test=(x, y), loss=squared, recipe=small_recipe(), out=tmp_path / "r"
+    )
+    assert result.accuracy is None and result.metrics["final"]["loss"] > 0
+    assert result.report.exists()
+
+
+@pytest.mark.parametrize("kind", ["another's", "a part"])
+def test_an_optimizer_must_hold_the_model(kind: str, tmp_path: Path) -> None:
+    model = small_model()
+    held = small_model().parameters() if kind == "another's" else model[0].parameters()  # type: ignore[index]
+    x, y = torch.randn(60, FEATURES), torch.arange(60) % CLASSES
+    with pytest.raises(ArgumentError, match="parameters of this model"):
+        tacit.fit(
+            model,
+            (x, y),
+            optimizer=torch.optim.SGD(held, lr=0.1),
+            recipe=small_recipe(),
+            out=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_loop_takes_no_more_steps(tmp_path: Path) -> None:
+    x, y = torch.randn(60, FEATURES), torch.arange(60) % CLASSES
+    steps = tacit.PrivateSteps(small_model(), (x, y), recipe=small_recipe(), out=tmp_path / "run")
+    for _ in steps:
+        steps.step(cross_entropy)
+    assert steps.finish() is steps.finish()
+    with pytest.raises(ArgumentError, match="finished"):
+        steps.step(cross_entropy)
+
+
+def test_mending_is_asked_of_the_right_function() -> None:
+    x, y = torch.randn(60, FEATURES), torch.arange(60) % CLASSES
+    with pytest.raises(ArgumentError, match=r"tacit\.models\.mended"):
+        tacit.fit(small_model(), (x, y), mend=True)

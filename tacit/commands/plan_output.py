@@ -27,6 +27,8 @@ def dry_run_of(
     from tacit.models import check_name
 
     check_name(model)
+    if classes < 2:
+        raise ArgumentError(f"classes is {classes}; there must be at least two")
     if data is not None:
         if data not in DATASETS:
             raise ArgumentError(f"data is {data!r}; known datasets: {', '.join(DATASETS)}")

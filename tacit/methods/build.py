@@ -32,6 +32,8 @@ from tacit.privacy.fixed_order import Correlation, FixedOrderSchedule
 from tacit.privacy.plan import Question, SampledSchedule, solve, steps_for
 from tacit.privacy.relations import Relation
 
+_MOST_STEPS = 10_000_000
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -69,9 +71,14 @@ def step_count(recipe: Recipe, records: int) -> int:
             f"batch_size is {size}, larger than the {records} training records; choose a smaller"
             " batch"
         )
+    epochs = recipe.training.epochs
+    if epochs * records / size > _MOST_STEPS:
+        raise ArgumentError(
+            f"epochs is {epochs:g}, which makes more than {_MOST_STEPS:,} steps; train for fewer"
+        )
     if isinstance(recipe.method, DpFtrlRecipe) and recipe.method.mechanism != "amplified":
-        return math.ceil(recipe.training.epochs * -(-records // size) - 1e-9)
-    return steps_for(recipe.training.epochs, records, size)
+        return math.ceil(epochs * -(-records // size) - 1e-9)
+    return steps_for(epochs, records, size)
 
 
 def clipping_sentence(recipe: Recipe) -> str:

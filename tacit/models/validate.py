@@ -84,18 +84,21 @@ def mended(model: nn.Module) -> nn.Module:
     for parent in list(repaired.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, _BATCH_NORMS):
-                setattr(parent, name, _group_norm(child.num_features, child.eps, child.affine))
+                setattr(parent, name, _instead_of(child))
             elif isinstance(child, _INSTANCE_NORMS):
                 child.track_running_stats = False
                 child.running_mean = child.running_var = None
     if isinstance(repaired, _BATCH_NORMS):
-        return _group_norm(repaired.num_features, repaired.eps, repaired.affine)
+        return _instead_of(repaired)
     return repaired
 
 
-def _group_norm(channels: int, eps: float, affine: bool) -> nn.GroupNorm:
-    groups = next(g for g in range(min(32, channels), 0, -1) if channels % g == 0)
-    return nn.GroupNorm(groups, channels, eps=eps, affine=affine)
+def _instead_of(norm: nn.Module) -> nn.GroupNorm:
+    """A GroupNorm of the same width; in one group where a record may have one value per channel."""
+    channels = int(norm.num_features)  # type: ignore[arg-type]
+    most = 1 if isinstance(norm, nn.BatchNorm1d) else min(32, channels)
+    groups = next(g for g in range(most, 0, -1) if channels % g == 0)
+    return nn.GroupNorm(groups, channels, eps=float(norm.eps), affine=bool(norm.affine))  # type: ignore[arg-type]
 
 
 def _of(name: str, module: nn.Module) -> Iterator[Finding]:

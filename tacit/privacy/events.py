@@ -37,7 +37,13 @@ def sampling_probability(records: int, batch_size: float) -> float:
             f"batch_size is {batch_size:g}; the expected batch must lie above 0 and at most at"
             f" the number of records, {records}"
         )
-    return math.floor(_PROBABILITY_GRID * (batch_size / records)) / _PROBABILITY_GRID
+    steps = math.floor(_PROBABILITY_GRID * (batch_size / records))
+    if steps == 0:
+        raise ArgumentError(
+            f"batch_size is {batch_size:g} of {records} records: a record would be drawn with a"
+            " probability below 2⁻³², which the sampler cannot; choose a larger batch"
+        )
+    return steps / _PROBABILITY_GRID
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:

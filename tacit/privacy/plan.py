@@ -177,6 +177,11 @@ def _steps(q: Question) -> SampledSchedule:
             f"epsilon is {q.epsilon}; a single step with noise {q.noise} already exceeds it. Use"
             " more noise or a smaller batch"
         )
+    if best == _MOST_STEPS:
+        raise ArgumentError(
+            f"epsilon is {q.epsilon}; noise {q.noise} allows more than {_MOST_STEPS:,} steps. Use"
+            " less noise or a smaller epsilon"
+        )
     return _schedule(replace(q, steps=best, epochs=None))
 
 
