@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test lint setup clean
 
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt pyproject.toml setup.py $(wildcard tacit/native/src/*)
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 10), 'tacit needs Python 3.10 or newer'"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
@@ -26,4 +26,4 @@ test: $(STAMP) lint
 	$(BIN)/python -m pytest
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build tacit/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
