@@ -31,4 +31,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/clipping.py --quick --peer-python $(PEER_PYTHON) $(if $(FASTDP),--fastdp $(FASTDP))
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build tacit/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,9 +15,8 @@ from test_fast_support import (
     rules_for,
     squared_loss,
 )
-from test_fast_support import (
-    one_thread as one_thread,
-)
+from test_fast_support import both_paths as both_paths
+from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

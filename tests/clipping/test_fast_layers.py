@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from test_fast_support import assert_exact
+from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 

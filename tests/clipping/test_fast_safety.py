@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_fast_support import CLIP, assert_exact, batch_of, by_loop, fast, squared_loss
+from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tacit import native
 from tacit.clipping.contract import Batch, ClippingRule, Layout
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.rules import Automatic, Flat
@@ -25,6 +26,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, 3], ids=["torch", "native"])
+def both_paths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything in pure torch, and again with the compiled kernels."""
+    if request.param and not native.available():
+        pytest.skip("the compiled kernels are not built")
+    with native.limited_to(request.param):
+        yield
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Compiled noise: the published cipher, the portable numbers to the last bit, any thread number."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -14,15 +12,6 @@ from tacit.noise.normals import GROUP, normals
 from tacit.noise.source import RandomSource
 
 KEY = bytes(range(32))
-
-
-@pytest.fixture(params=[1, 2, 3], ids=["baseline", "avx2", "avx512"])
-def kernels(request: pytest.FixtureRequest) -> Iterator[Library]:
-    with native.limited_to(request.param):
-        library = native.active()
-        if library is None:
-            pytest.skip("the compiled kernels are not built")
-        yield library
 
 
 def words_of(library: Library, key: bytes, nonce: bytes, groups: int = 1) -> np.ndarray:
