@@ -123,7 +123,7 @@ def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
         "their seed are one group: mean ± one standard deviation."
     )
     found = promises(groups)
-    said += f" Every ε here holds at {found[0]}." if len(found) == 1 else ""
+    said += f" Every proven ε here holds at {found[0]}." if len(found) == 1 else ""
     return section(
         "results",
         "Results",

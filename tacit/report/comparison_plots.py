@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tacit.report import values
 from tacit.report.axes import (
     Look,
     Points,
@@ -21,7 +22,7 @@ from tacit.report.axes import (
 )
 from tacit.report.chart import Chart
 from tacit.report.curves import Moment, accuracy_curve, epsilon_curve
-from tacit.report.groups import Group, apart
+from tacit.report.groups import Group, Promise, apart
 from tacit.report.matrix import confusion_chart
 from tacit.report.svg import style
 
@@ -43,6 +44,7 @@ class _Kind:
     axis: str
     caption: str
     epsilon: Callable[[Group], float | None]
+    under: Callable[[Promise], str]
 
 
 _PROVEN = _Kind(
@@ -51,14 +53,16 @@ _PROVEN = _Kind(
     "Proven ε",
     "Every ε in this figure is proven.",
     lambda group: group.proven,
+    str,
 )
 _CLAIMED = _Kind(
     "accuracy-claimed-epsilon",
     "Accuracy against claimed ε, which is no guarantee",
     "Claimed ε, as the paper computes it",
-    "Every ε in this figure is a paper's own arithmetic for these settings, not what is proven; "
-    "do not hold it against the figure on proven ε.",
+    "Every ε in this figure is a paper's own arithmetic for these settings, not what is proven, "
+    "under the relation that the paper has in mind; do not hold it against the figure on proven ε.",
     lambda group: group.claimed,
+    lambda promise: f"δ = {values.delta(promise.delta)}",
 )
 
 
@@ -91,15 +95,17 @@ def confusion_charts(groups: Sequence[Group]) -> list[Chart]:
 
 
 def _accuracy_by_epsilon(groups: Sequence[Group], kind: _Kind) -> list[Chart]:
-    private = [g for g in groups if g.promise and kind.epsilon(g) is not None and g.accuracies]
-    cells = apart(private, lambda group: (_place(group), group.promise))
+    drawn = [g for g in groups if kind.epsilon(g) is not None and g.accuracies]
+    private = [(group, group.promise) for group in drawn if group.promise]
+    cells = apart(private, lambda pair: (_place(pair[0]), pair[1]))
     found = []
-    for number, ((place, promise), cell) in enumerate(cells, start=1):
+    for number, ((place, promise), pairs) in enumerate(cells, start=1):
+        cell = [group for group, _ in pairs]
         open_ones = [g for g in groups if not g.promise and g.accuracies and _place(g) == place]
         name = kind.name if len(cells) == 1 else f"{kind.name}-{number}"
         series = apart(cell, lambda group: group.series)
         figure, axes = new_axes(
-            f"{kind.axis}\n({promise})",
+            f"{kind.axis}\n({kind.under(promise)})",
             "Accuracy (%)",
             _height([*(_name(members) for _, members in series), *map(_open_name, open_ones)]),
         )

@@ -53,7 +53,7 @@ def columns(groups: Sequence[Group]) -> list[Column]:
         Column("accuracy", "Accuracy", lambda g: g.accuracy, _accuracy),
         Column("runs", "Runs", lambda g: len(g.members), lambda g: str(len(g.members))),
         Column("steps", "Steps", lambda g: g.steps, lambda g: values.count(g.steps)),
-        Column("noise_multiplier", "Noise", lambda g: g.noise, lambda g: values.plain(g.noise)),
+        Column("noise_multiplier", "Noise", lambda g: g.noise, lambda g: values.noise(g.noise)),
         _time("training_seconds", "Training time"),
         _time("inference_seconds", "Inference time", in_terminal=False),
         _word("method", "Method", lambda g: g.method),
@@ -105,7 +105,8 @@ def warnings(groups: Sequence[Group]) -> list[str]:
         found.append(
             "Not comparable in ε: these runs do not promise the same thing, so an ε of one kind "
             f"says nothing about an ε of another. {listed}. The table says which is which, and "
-            "figures never mix them."
+            "figures never mix them. To compare methods, train all of them with the same "
+            "--set privacy.delta=… and --set privacy.relation=…."
         )
     measured = apart(
         [group for group in groups if group.accuracies],

@@ -137,6 +137,16 @@ def method(name: object) -> str:
     return _METHODS.get(str(name), plain(name))
 
 
+def noise(value: object) -> str:
+    """A noise multiplier with at most six significant digits, rounded down."""
+    found = number(value)
+    if found is None or not math.isfinite(found) or found == 0:
+        return _special(found) if found != 0 else "0"
+    exact = _exact(found)
+    shown = f"{_places(exact, max(5 - exact.adjusted(), 0), ROUND_FLOOR):f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
 def growth(epsilon: float) -> str | None:
     """The factor e^ε rounded up, or None where it is too large to picture."""
     return f"{_places(_exact(epsilon).exp(), 2, ROUND_CEILING):,}" if epsilon <= 10 else None

@@ -140,6 +140,8 @@ def test_time_to_accuracy_counts_the_runs_that_got_there() -> None:
     assert reached(slow, 0.7).runs == 0
 
 
-def test_spreads_are_rounded_up() -> None:
+def test_spreads_are_rounded_up_and_noise_down() -> None:
     assert values.points(0.0123400001) == "1.24"
+    assert values.noise(44.2987963199) == "44.2987" and values.noise(3.0) == "3"
+    assert values.noise(1e6) == "1000000" and values.noise(0.0) == "0"
     assert values.points(0.0) == "0.00" and values.points(None) == "—"

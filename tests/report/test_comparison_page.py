@@ -67,7 +67,11 @@ def test_the_page_is_whole_and_says_everything(found: Page) -> None:
             "not audited",
             "A note <b>.",
         ),
-        *("61.00%\u00a0±\u00a01.01", "Every ε here holds at δ = 1e-5", "no privacy guarantee"),
+        *(
+            "61.00%\u00a0±\u00a01.01",
+            "Every proven ε here holds at δ = 1e-5",
+            "no privacy guarantee",
+        ),
         *("Accuracy against proven ε", "Accuracy against claimed ε, which is no guarantee"),
         *("Proven ε against epochs", "Accuracy against epochs", "Accuracy against time"),
         *("Training time (seconds)", "Accuracy (%)", "Claimed ε, as the paper computes it"),
