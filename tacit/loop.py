@@ -147,10 +147,15 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
 
 
 def certified(run: RunDir) -> Result:
-    """Certificate and report of a run whose key is gone, from its ledger as it is on disk."""
+    """Certificate and report of a run whose key is gone, from its ledger as it is on disk.
+
+    Without privacy no certificate is written; the report says that nothing is protected.
+    """
     issued = certificate.issue(ledger.read(run.ledger))
-    run.write_json(run.certificate, issued)
-    run.write(run.path / "certificate.txt", certificate.as_text(issued).encode())
+    if issued["guarantee"]:
+        run.save_certificate(issued, certificate.as_text(issued))
+    else:
+        run.withhold_certificate()
     write_report(run.path)
     return Result(run.path, issued, run.read_json(run.metrics))
 

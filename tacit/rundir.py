@@ -1,7 +1,7 @@
 """A run on disk: what may be published, and a private part that is erased when the run ends.
 
     RUN/recipe.toml  ledger.jsonl  metrics.json  weights.safetensors
-    RUN/certificate.json  certificate.txt  report.html
+    RUN/report.html  certificate.json  certificate.txt (these two not without privacy)
     RUN/private/     the key of the random source and checkpoints; never publish it
 
 Every file is written beside its place and moved there, so a reader never sees half of one.
@@ -41,6 +41,7 @@ class RunDir:
         self.metrics = path / "metrics.json"
         self.weights = path / "weights.safetensors"
         self.certificate = path / "certificate.json"
+        self.certificate_text = path / "certificate.txt"
         self.private = path / "private"
 
     @classmethod
@@ -156,6 +157,17 @@ class RunDir:
         data = save(weights)
         self.write(self.weights, data)
         return _hash(data)
+
+    def save_certificate(self, values: dict[str, Any], text: str) -> None:
+        """Store the certificate for programs and for people."""
+        self.write_json(self.certificate, values)
+        self.write(self.certificate_text, text.encode())
+
+    def withhold_certificate(self) -> None:
+        """A run without privacy has no certificate; one that lies there is removed."""
+        for path in (self.certificate, self.certificate_text):
+            with _writing(path):
+                path.unlink(missing_ok=True)
 
     def weights_hash(self) -> str:
         """SHA-256 of the stored weights."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tacit.board import Board, SilentBoard
-from tacit.config import Recipe
+from tacit.config import PlainRecipe, Recipe
 from tacit.errors import RunError, TacitError
 from tacit.progress import Moment
 from tacit.rundir import RunDir
@@ -29,10 +29,12 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether weights and certificate are there and the key is gone."""
+        """Whether weights, report and certificate are there and the key is gone."""
         run = RunDir(self.out)
-        parts = (run.certificate, self.out / "certificate.txt", self.out / "report.html")
-        return run.ledger.is_file() and run.finished and all(part.is_file() for part in parts)
+        parts = [run.ledger, self.out / "report.html"]
+        if not isinstance(self.recipe.method, PlainRecipe):
+            parts += [run.certificate, run.certificate_text]
+        return run.finished and all(part.is_file() for part in parts)
 
 
 def train_all(

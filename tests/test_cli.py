@@ -1,6 +1,8 @@
 """The command line as a person or a program uses it."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +28,16 @@ class Shown:
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished private run; copy it before changing it."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    with pytest.raises(SystemExit) as stopped:
+        main([*f"train digits {QUICK} --out".split(), str(path)])
+    assert stopped.value.code == 0
+    return path
 
 
 Run = Callable[..., Shown]
@@ -112,9 +124,47 @@ def test_train_account_report(tmp_path: Path, tacit: Run) -> None:
     (tmp_path / "run" / "report.html").unlink()
     assert as_json(tacit, "report run")["report"] == "run/report.html"
     assert (tmp_path / "run" / "report.html").exists()
+    shown = tacit("account run").stdout
+    for words in ("chain", "weights", "recipe.toml", "certificate.json and certificate.txt"):
+        assert any(words in line and "verified: " in line for line in shown.splitlines()), words
+    assert "not checked: metrics.json" in shown and "report.html" in shown
+    assert issued["not_checked"] and len(issued["checked"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("certificate.json", r'"epsilon": [\d.]+', '"epsilon": 1'),
+        ("certificate.json", r"^", "x"),
+        ("certificate.txt", r"ε = [\d.]+", "ε = 1"),
+        ("ledger.jsonl", r'.*"step":3.*\n', ""),
+        ("ledger.jsonl", r".*\n\Z", ""),
+        ("recipe.toml", r"batch_size = \d+", "batch_size = 100"),
+        ("recipe.toml", r"(?s).*", ""),
+    ],
+)
+def test_neither_account_nor_report_trusts_changed_files(
+    tmp_path: Path, tacit: Run, trained: Path, name: str, old: str, new: str
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "report.html").unlink()
+    text = (tmp_path / "run" / name).read_text("utf-8")
+    changed = re.sub(old, new, text, count=1, flags=re.MULTILINE)
+    assert changed != text
+    (tmp_path / "run" / name).write_text(changed, "utf-8")
+    assert "Traceback" not in tacit("account run", 7).stderr
+    assert as_json(tacit, "report run", 7)["exit_code"] == 7
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_certificate_beside_an_unfinished_ledger_is_refused(
+    tmp_path: Path, tacit: Run, trained: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
     ledger = tmp_path / "run" / "ledger.jsonl"
-    ledger.write_bytes(ledger.read_bytes().replace(b'"step":3', b'"step":4', 1))
-    assert "reordered" in tacit("account run", 7).stderr
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    (tmp_path / "run" / "weights.safetensors").unlink()
+    assert "must not be there" in tacit("report run", 7).stderr
 
 
 def test_train_as_json_and_again_from_the_stored_recipe(tmp_path: Path, tacit: Run) -> None:
@@ -134,6 +184,13 @@ def test_own_data_and_plain_baseline(tmp_path: Path, tacit: Run) -> None:
     assert answer["metrics"]["model"] == "mlp" and answer["metrics"]["records"] == 160
     plain = as_json(tacit, "train digits --method plain --epochs 2 --seed 1 --out plain")
     assert plain["certificate"]["guarantee"] is None
+    assert not list((tmp_path / "plain").glob("certificate.*"))
+    shown = " ".join(tacit("account plain").stdout.split())
+    assert "nothing about the training records is protected" in shown
+    assert "verified: there is no certificate" in shown
+    tacit("report plain")
+    shown = tacit("train --resume --out plain").stdout
+    assert "certificate.txt" not in shown and "report.html" in shown
 
 
 def test_data_commands(tmp_path: Path, tacit: Run) -> None:

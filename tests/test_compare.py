@@ -145,10 +145,15 @@ def test_directories_alone_are_enough_and_copies_count_once(runs: Path, tmp_path
     assert accuracy in found.numbers["groups"][0]["accuracies"]
 
 
-def test_a_recipe_of_another_version_is_no_obstacle(runs: Path, tmp_path: Path) -> None:
+def test_a_recipe_of_another_version_is_no_obstacle(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(runs, tmp_path / "runs")
     changed = sorted((tmp_path / "runs").iterdir())[0] / "recipe.toml"
     changed.write_text(changed.read_text("utf-8") + "[later]\nkey = 1\n")
+    with pytest.raises(LedgerError, match="not the recipe that the ledger names"):
+        compare([str(tmp_path / "runs")], out=tmp_path / "out")
+    monkeypatch.setattr("tacit.verify.version", lambda package: "another")
     found = compare([str(tmp_path / "runs")], out=tmp_path / "out")
     assert [len(group.members) for group in found.groups] == [1, 1, 2]
 
@@ -181,6 +186,11 @@ def test_without_privacy_a_recipe_is_trained_once_whatever_the_budgets(
     found = compare([plain, str(runs)], epsilons=[1.0, 3.0], seeds=1, out=tmp_path / "out")
     assert len(stamps(tmp_path / "out")) == 1
     assert found.groups[-1].promise is None and found.groups[0].promise is not None
+    row = found.numbers["groups"][-1]
+    assert row["epsilon_proven"] is None and row["epsilon_audited"] is None
+    before = stamps(tmp_path / "out")
+    compare([plain, str(runs)], epsilons=[1.0, 3.0], seeds=1, out=tmp_path / "out")
+    assert stamps(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,16 @@ def test_plain_sgd_gets_no_certificate(tmp_path: Path, records: TensorRecords) -
     recipe = tacit.Recipe().with_settings(method="plain", epochs=20, batch_size=30, seed=0)
     result = tacit.fit(small_model(), records, test=records, recipe=recipe, out=tmp_path / "run")
     assert result.certificate["guarantee"] is None and result.epsilon == float("inf")
-    assert "No privacy guarantee" in (tmp_path / "run" / "certificate.txt").read_text("utf-8")
+    assert not list((tmp_path / "run").glob("certificate.*"))
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "No privacy guarantee" in page and "no certificate was issued" in page
+    assert account(tmp_path / "run")["guarantee"] is None
+    (tmp_path / "run" / "certificate.json").write_text("{}")
+    with pytest.raises(LedgerError, match="must not be there"):
+        account(tmp_path / "run")
+    again = tacit.fit(small_model(), records, recipe=recipe, out=tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run").glob("certificate.*"))
+    assert again.certificate == result.certificate
     assert result.accuracy is not None and result.accuracy > 0.8
 
 

@@ -19,25 +19,27 @@ def account(
     accountant: Annotated[Accountant, typer.Option(help="How to add up.")] = Accountant.PLD,
     json: AsJson = False,
 ) -> None:
-    """Recompute everything from the ledger alone, and check chain, weights and certificate."""
+    """Recompute everything from the ledger alone; check chain, weights, recipe and certificate."""
     from tacit.privacy.certificate import as_text
-    from tacit.verify import account as verified
+    from tacit.verify import check
 
-    issued = verified(run, delta=delta, accountant=accountant)
+    found = check(run, delta=delta, accountant=accountant)
     if json:
-        print_json({"run": str(run), "verified": True, **issued})
+        said = {"checked": list(found.checked), "not_checked": list(found.not_checked)}
+        print_json({"run": str(run), "verified": True, **said, **found.certificate})
         return
-    screen.print(as_text(issued), markup=False)
-    screen.print("verified: the ledger's chain is whole", style="green")
-    if issued["weights_sha256"]:
-        screen.print("verified: the weights are the ones the ledger ends with", style="green")
+    screen.print(as_text(found.certificate), markup=False)
+    for sentence in found.checked:
+        screen.print(f"verified: {sentence}", style="green", soft_wrap=True)
+    for sentence in found.not_checked:
+        screen.print(f"not checked: {sentence}", style="yellow", soft_wrap=True)
 
 
 def report(run: RunPath, json: AsJson = False) -> None:
-    """Write the HTML report of a run again."""
-    from tacit.report import write_report
+    """Write the HTML report of a run again, after the checks of `tacit account`."""
+    from tacit.verify import report as written
 
-    path = write_report(run)
+    path = written(run)
     if json:
         print_json({"report": str(path)})
     else:

@@ -121,5 +121,6 @@ def _show(certificate: dict[str, Any], metrics: dict[str, Any], path: Path) -> N
     screen.print(certificate["verdict"], style="green" if proven else "red")
     for warning in certificate["warnings"]:
         screen.print(f"warning: {warning}", style="yellow")
-    for label in ("weights.safetensors", "certificate.txt", "report.html"):
+    labels = ["weights.safetensors", "certificate.txt", "report.html"]
+    for label in labels if proven else labels[::2]:
         screen.print(f"{label.partition('.')[0]:<12}{path / label}", soft_wrap=True)

@@ -54,6 +54,16 @@ def epsilon(
     return _EPSILON[Accountant(accountant)](_frozen(event), delta, relation)
 
 
+def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> Accountant:
+    """The accountant that `epsilon` takes its number from: RDP where PLD has no finite bound."""
+    leaves = _frozen(event)
+    if accountant is not Accountant.PLD or relation not in _HAS_RDP or _is_unprotected(leaves):
+        return accountant
+    sampled = any(isinstance(leaf, dpa.PoissonSampledDpEvent) for leaf, _ in leaves)
+    beyond = sampled and math.isinf(_numerical(leaves, delta, relation))
+    return Accountant.RDP if beyond else accountant
+
+
 def covers(event: DpEvent, relation: Relation) -> bool:
     """Whether a proof here covers every part of `event` under `relation`."""
     return relation in _KEEPS_THE_COUNT or not any(
@@ -71,6 +81,7 @@ def check_delta(delta: float) -> None:
 
 
 _REPLACED = (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES)
+_HAS_RDP = (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT)
 _KEEPS_THE_COUNT = (*_REPLACED, Relation.ZERO_OUT)
 Leaves = tuple[tuple[DpEvent, int], ...]
 
@@ -128,10 +139,14 @@ def _pld(leaves: Leaves, delta: float, relation: Relation) -> float:
         return 0.0
     if all(isinstance(event, dpa.GaussianDpEvent) for event, _ in leaves):
         return _gaussian(leaves, delta, relation)
-    found = max(loss.epsilon(delta) for loss in _losses(leaves, relation))
-    if math.isinf(found) and relation in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
+    found = _numerical(leaves, delta, relation)
+    if math.isinf(found) and relation in _HAS_RDP:
         return _rdp(leaves, delta, relation)
     return found
+
+
+def _numerical(leaves: Leaves, delta: float, relation: Relation) -> float:
+    return max(loss.epsilon(delta) for loss in _losses(leaves, relation))
 
 
 def _rdp(leaves: Leaves, delta: float, relation: Relation) -> float:

@@ -33,6 +33,7 @@ ASSUMPTIONS = (
     " computed in the model's precision",
     "the adversary sees everything that is listed as released and knows all other records, but"
     " not the run's private directory or the memory of the training process",
+    "the time a run takes, and when it was evaluated, are treated as independent of the records",
 )
 
 
@@ -55,7 +56,8 @@ def issue(
     """The certificate of a run, from its ledger alone.
 
     A run that stopped early is certified at its planned cost, because stopping may have depended
-    on the data; what was spent by then is named as such. A run without privacy gets no guarantee.
+    on the data; what was spent by then is named as such. A run without privacy gets no guarantee,
+    and what is said of it here must not be stored as a certificate.
     """
     if not entries or entries[0].kind != "promise":
         raise LedgerError("the ledger does not start with a promise; it was cut or is not ours")
@@ -91,16 +93,16 @@ def issue(
         if private
         else None,
         "proven": proven if private else {},
-        "claimed": promise["claimed"],
+        "claimed": promise["claimed"] and {**promise["claimed"], "delta": promise["delta"]},
         "audited": None,
         "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
         if private and (release is None or ex_post < (epsilon or 0))
         else None,
-        "accountant": accountant.value,
+        "accountant": _named(accountant, covering, at_delta, shown),
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
-    certificate["assumptions"] = list(ASSUMPTIONS)
+    certificate["assumptions"] = list(ASSUMPTIONS) if private else []
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None
@@ -114,9 +116,27 @@ def _larger(
     return planned if cost[0] >= cost[1] else charged
 
 
+def _named(accountant: Accountant, event: DpEvent, delta: float, shown: Sequence[Relation]) -> str:
+    """The accountant, and for which relations another one had to stand in for it."""
+    replaced = [
+        each.value
+        for each in shown
+        if accountants.applied(event, delta, each, accountant) is not accountant
+    ]
+    if not replaced:
+        return accountant.value
+    return (
+        f"{accountant.value}; {Accountant.RDP.value} for {', '.join(replaced)}, where"
+        f" {accountant.value} finds no finite bound at this δ"
+    )
+
+
 def _verdict(epsilon: float | None, delta: float, relation: Relation, released: bool) -> str:
     if epsilon is None or not math.isfinite(epsilon):
-        return "No privacy guarantee: this run releases unprotected values."
+        return (
+            "No privacy guarantee, and no certificate: this run releases unprotected values;"
+            " nothing about the training records is protected."
+        )
     state = "" if released else " The run is not finished; this is its planned cost."
     return (
         f"Proven: (ε = {epsilon:g}, δ = {delta:g})-differentially private when"
@@ -178,9 +198,16 @@ _SETTINGS = (
 def _three_numbers(certificate: Json) -> list[str]:
     claimed, audited = certificate["claimed"], certificate["audited"]
     proven = [f"{value:g} ({name})" for name, value in certificate["proven"].items()]
+    guarantee = certificate["guarantee"]
+    at_delta = f", at δ = {guarantee['delta']:g}" if guarantee else ""
     lines = [
-        "claimed ε  " + (f"{claimed['epsilon']:.4f}" if claimed else "none: no paper's claim"),
-        "proven ε   " + (", ".join(proven) or "none: nothing is guaranteed"),
+        "claimed ε  "
+        + (
+            f"{claimed['epsilon']:.4f}, at δ = {claimed['delta']:g}"
+            if claimed
+            else "none: no paper's claim"
+        ),
+        "proven ε   " + (", ".join(proven) + at_delta if proven else "none: nothing is guaranteed"),
         "audited ε  " + (f"at least {audited['epsilon']}" if audited else "not audited yet"),
     ]
     if claimed:

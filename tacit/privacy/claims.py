@@ -10,6 +10,11 @@ from dataclasses import dataclass
 
 from tacit.privacy import accountants, events
 
+PAPER_002 = (
+    "paper 002 (Implementation and Comparative Analysis of DP-SGD & DP-FTRL, Devansh Mehta"
+    " and Roshan Kumar, IIT Kanpur), as the paper computes it"
+)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -28,8 +33,8 @@ def dpsgd(probability: float, noise: float, steps: int, delta: float) -> Claim:
     step = events.poisson(probability, events.gaussian(noise))
     return Claim(
         accountants.epsilon(events.repeated(step, steps), delta),
-        "paper 002, as the paper computes it: numerical composition for Poisson sampling,"
-        " though its batches are drawn without replacement",
+        f"{PAPER_002}: numerical composition for Poisson sampling, though the paper's batches"
+        " are drawn without replacement",
     )
 
 
@@ -49,6 +54,5 @@ def dpftrl(sensitivity_squared: float, noise: float, delta: float) -> Claim:
 
     return Claim(
         max(0.0, min(map(converted, _ORDERS))),
-        "paper 002, as the paper computes it: Rényi divergence of the tree's nodes, converted at"
-        " the best order",
+        f"{PAPER_002}: Rényi divergence of the tree's nodes, converted at the best order",
     )

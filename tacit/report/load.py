@@ -1,4 +1,7 @@
-"""A run directory read into memory, checked for shape but not for what it claims."""
+"""A run directory read into memory, checked for shape but not for what it claims.
+
+A run without privacy has no certificate; what is known of it comes from its ledger.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import RunError
+from tacit.privacy import ledger
+from tacit.privacy.certificate import issue
 from tacit.report.values import clean, finite, number
 
 _AGAIN = "repeat the run with: tacit train recipe.toml --out NEW-RUN"
@@ -51,7 +56,7 @@ class Run:
 
     title: str
     certificate: Mapping[str, Any]
-    certificate_text: str
+    certificate_text: str | None
     metrics: Mapping[str, Any]
     recipe: str
     guarantee: Guarantee | None
@@ -68,13 +73,14 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """Read the four files of a run directory."""
+    """Read the files of a run directory."""
     if not path.is_dir():
         raise RunError(
             f"run {str(path)!r} is not a directory; "
             "give the directory that `tacit train --out` wrote"
         )
-    certificate = _json(path / "certificate.json")
+    unprotected = _unprotected(path)
+    certificate = unprotected or _json(path / "certificate.json")
     metrics = _json(path / "metrics.json")
     title = certificate.get("title")
     if not isinstance(title, str) or not title.strip():
@@ -84,7 +90,7 @@ def load_run(path: Path) -> Run:
     return Run(
         title=title,
         certificate=certificate,
-        certificate_text=_text(path / "certificate.txt"),
+        certificate_text=None if unprotected else _text(path / "certificate.txt"),
         metrics=metrics,
         recipe=_text(path / "recipe.toml"),
         guarantee=_guarantee(certificate.get("guarantee")),
@@ -92,6 +98,15 @@ def load_run(path: Path) -> Run:
         epsilon_curve=_curve(metrics, path / "metrics.json"),
         confusion=_confusion(metrics, path / "metrics.json"),
     )
+
+
+def _unprotected(path: Path) -> dict[str, Any] | None:
+    """What the ledger says of a run without privacy; None for a run that has a certificate."""
+    written = path / "ledger.jsonl"
+    if (path / "certificate.json").exists() or not written.is_file():
+        return None
+    issued = issue(ledger.read(written))
+    return issued if issued["guarantee"] is None else None
 
 
 def _text(path: Path) -> str:

@@ -155,6 +155,9 @@ def _class_table(confusion: Confusion | None) -> str:
 
 
 def _certificate(run: Run) -> str:
+    if run.certificate_text is None:
+        none = "None: this run protects nothing, so no certificate was issued for it."
+        return section("certificate", "Certificate", paragraph(none))
     body = details("Certificate as text", verbatim(run.certificate_text))
     said = "The statement to pass on with the model, word for word as in certificate.txt."
     return section("certificate", "Certificate", paragraph(said), body)

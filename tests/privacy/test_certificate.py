@@ -69,7 +69,8 @@ def test_no_privacy_no_certificate(tmp_path: Path) -> None:
     changed = {"planned": {"non-private": True}, "method": "plain"}
     issued = certificate.issue(entries(tmp_path, 1, **changed))
     assert issued["guarantee"] is None and issued["proven"] == {}
-    assert "No privacy guarantee" in certificate.as_text(issued)
+    assert issued["assumptions"] == []
+    assert "No privacy guarantee, and no certificate" in certificate.as_text(issued)
 
 
 def test_another_delta_and_accountant(tmp_path: Path) -> None:
@@ -79,6 +80,33 @@ def test_another_delta_and_accountant(tmp_path: Path) -> None:
     assert tighter["guarantee"]["epsilon"] > own["guarantee"]["epsilon"]
     loose = certificate.issue(book, accountant=Accountant.RDP)
     assert loose["guarantee"]["epsilon"] > own["guarantee"]["epsilon"]
+
+
+def test_a_claim_names_the_delta_it_was_computed_at(tmp_path: Path) -> None:
+    book = entries(tmp_path, 10, claimed={"epsilon": 0.5, "source": "a paper"})
+    other = certificate.issue(book, delta=1e-7)
+    assert other["claimed"] == {"epsilon": 0.5, "source": "a paper", "delta": 1e-5}
+    text = certificate.as_text(other)
+    assert "claimed ε  0.5000, at δ = 1e-05" in text
+    assert [line.endswith("at δ = 1e-07") for line in text.splitlines() if "proven ε" in line]
+
+
+def test_a_delta_too_small_for_pld_names_the_accountant_that_stood_in(tmp_path: Path) -> None:
+    book = entries(tmp_path, 10)
+    assert certificate.issue(book)["accountant"] == "pld"
+    tiny = certificate.issue(book, delta=1e-30)
+    assert tiny["guarantee"]["epsilon"] < float("inf")
+    assert tiny["accountant"].startswith("pld; rdp for add-or-remove-one, where pld finds no")
+    assert "rdp for add-or-remove-one" in certificate.as_text(tiny)
+    by_rdp = certificate.issue(book, delta=1e-30, accountant=Accountant.RDP)
+    assert by_rdp["accountant"] == "rdp"
+    assert by_rdp["guarantee"]["epsilon"] == tiny["guarantee"]["epsilon"]
+
+
+def test_time_is_among_the_assumptions(tmp_path: Path) -> None:
+    assert any(
+        "time a run takes" in a for a in certificate.issue(entries(tmp_path, 1))["assumptions"]
+    )
 
 
 def test_a_ledger_without_its_promise_is_refused(tmp_path: Path) -> None:
