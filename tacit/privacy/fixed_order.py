@@ -170,15 +170,27 @@ def epochs_for(
 
 @lru_cache(maxsize=64)
 def best_bands(batches: int, steps: int) -> int:
-    """The number of bands, at most the distance between two uses of a record, that leaves the
-    least noise in the prefix sums at equal privacy."""
-    most = min(batches, steps)
+    """The bands for `batches` in the same order every epoch; see `bands_for`."""
+    return bands_for(participation.same_order(batches, steps))
+
+
+def bands_for(order: participation.Order) -> int:
+    """The number of bands that leaves the least noise in the prefix sums at equal privacy.
+
+    For any order of batches, one's own included. At most the separation of two uses of a record:
+    up to there a band more costs nothing but the growth of a single column.
+
+    >>> bands_for([[0, 1, 2, 3]] * 3)
+    4
+    """
+    steps = sum(map(len, order))
+    most = participation.separation(order)
     tried = sorted({max(1, round(most ** (i / 12))) for i in range(13)} | {most})
-    correlation = Correlation("banded")
 
     def noise(bands: int) -> float:
-        squared = float(_growth(batches, steps, correlation, bands)[-1])
-        return math.sqrt(squared) * _prefix_noise(batches, steps, correlation, bands)
+        coefficients = factors.square_root_coefficients(bands)
+        squared = float(participation.banded_growth(order, coefficients)[-1])
+        return math.sqrt(squared) * factors.rms(factors.banded_variances(coefficients, steps))
 
     return min(tried, key=noise)
 

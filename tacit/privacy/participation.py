@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,21 @@ def same_order(batches: int, steps: int) -> list[list[int]]:
     """
     full, rest = divmod(steps, batches)
     return [list(range(batches))] * full + ([list(range(rest))] if rest else [])
+
+
+def separation(order: Order) -> int:
+    """The fewest steps between two uses of a batch; all steps where none is used twice.
+
+    >>> separation([[0, 1, 2], [0, 1, 2]]), separation([[0, 1, 2], [2, 1, 0]])
+    (3, 1)
+    """
+    last: dict[int, int] = {}
+    found = sum(map(len, order))
+    for step, batch in enumerate(chain(*order)):
+        if batch in last:
+            found = min(found, step - last[batch])
+        last[batch] = step
+    return found
 
 
 def tree_growth(order: Order, restart_every: int = 0, completion: bool = False) -> Series:

@@ -1,6 +1,6 @@
 """Sensitivities from the order of batches, against counting by hand."""
 
-from itertools import chain, product
+from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from tacit.errors import ArgumentError
 from tacit.privacy.factors import square_root_coefficients
+from tacit.privacy.fixed_order import bands_for
 from tacit.privacy.participation import (
     Order,
     banded_growth,
     same_order,
+    separation,
     tree_growth,
     tree_worst_case,
 )
@@ -105,6 +107,21 @@ def test_banded_sensitivity_is_the_norm_of_the_summed_columns(
 def test_published_banded_sensitivity() -> None:
     c = square_root_coefficients(120)
     assert np.sqrt(banded_growth(same_order(120, 1200), c)[-1]) == pytest.approx(5.0887, abs=5e-5)
+
+
+@given(orders)
+@settings(max_examples=100, deadline=None)
+def test_separation_is_the_smallest_gap(order: list[list[int]]) -> None:
+    flat = list(chain(*order))
+    gaps = [j - i for i, j in combinations(range(len(flat)), 2) if flat[i] == flat[j]]
+    assert separation(order) == min(gaps, default=len(flat))
+
+
+def test_bands_of_an_order_of_ones_own_stay_within_its_separation() -> None:
+    backwards = [list(range(20)), list(range(20))[::-1], list(range(20))]
+    assert bands_for(backwards) == separation(backwards) == 1
+    apart = [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]]
+    assert 1 < bands_for(apart) <= separation(apart) == 5
 
 
 def test_what_has_no_proof_is_refused() -> None:
