@@ -102,7 +102,8 @@ class Journal:
         }
 
     def _evaluation_due(self) -> bool:
-        every = self._recipe.run.evaluate_every * self._records / self._recipe.training.batch_size
+        steps = self._steps.method.promise.steps
+        every = self._recipe.run.evaluate_every * steps / self._recipe.training.epochs
         step = self._steps.state.step
         return not self._steps.remaining or step // every > (step - 1) // every
 
@@ -163,7 +164,8 @@ class Journal:
         return self._bound
 
     def _epoch(self) -> float:
-        return self._steps.state.step * self._recipe.training.batch_size / self._records
+        done = self._steps.state.step / self._steps.method.promise.steps
+        return done * self._recipe.training.epochs
 
     def _moment(self) -> Moment:
         step, remaining = self._steps.state.step, self._steps.remaining

@@ -17,6 +17,7 @@ from dp_accounting import DpEvent, NoOpDpEvent
 
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import accountants, claims, events, factors, participation
+from tacit.privacy.plan import up_to_digits
 from tacit.privacy.relations import Relation
 
 Mechanism = Literal["tree", "banded"]
@@ -105,13 +106,15 @@ class FixedOrderSchedule:
         """What a step adds to what the steps before it released."""
         growth = self.growth()
         added = float(growth[step] - (growth[step - 1] if step else 0.0))
-        if added <= 0:
-            return NoOpDpEvent()
-        return events.fixed_order(events.gaussian(self.noise / math.sqrt(added * (1 + _TIGHT))))
+        return self._release(added) if added > 0 else NoOpDpEvent()
 
     def event(self) -> DpEvent:
         """What the whole schedule releases."""
-        return events.fixed_order(events.gaussian(self.noise / math.sqrt(self.sensitivity_squared)))
+        return self._release(self.sensitivity_squared)
+
+    def _release(self, squared: float) -> DpEvent:
+        """The Gaussian mechanism at this squared sensitivity, made larger against rounding."""
+        return events.fixed_order(events.gaussian(self.noise / math.sqrt(squared * (1 + _TIGHT))))
 
     def proven(self, delta: float, relation: Relation = Relation.ZERO_OUT) -> float:
         """ε of the whole schedule, exactly that of the Gaussian mechanism."""
@@ -137,10 +140,9 @@ def noise_for(
         cost = replace(schedule, noise=math.exp(log_noise)).proven(delta, relation)
         return min(cost, 1e6) - epsilon
 
-    root = math.exp(float(brentq(excess, -6.0, 25.0, xtol=1e-12)))
-    noise = root
-    while replace(schedule, noise=noise).proven(delta, relation) > epsilon:
-        noise *= 1 + 1e-9
+    noise = up_to_digits(math.exp(float(brentq(excess, -6.0, 25.0, xtol=1e-12))), 6)
+    while replace(schedule, noise=noise).proven(delta, relation) > epsilon * (1 - 1e-9):
+        noise = up_to_digits(noise * (1 + 1e-6), 6)
     return replace(schedule, noise=noise)
 
 

@@ -164,9 +164,9 @@ def _noise(q: Question) -> SampledSchedule:
     while high / low > 1 + 2e-5:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if _fits(replace(q, noise=middle)) else (middle, high)
-    noise = _up_to_digits(high, 6)
+    noise = up_to_digits(high, 6)
     while not _fits(replace(q, noise=noise)):
-        noise = _up_to_digits(noise * (1 + 1e-5), 6)
+        noise = up_to_digits(noise * (1 + 1e-5), 6)
     return _schedule(replace(q, noise=noise))
 
 
@@ -239,6 +239,7 @@ def _between(good: int, bad: int, holds: Callable[[int], bool]) -> int:
     return good
 
 
-def _up_to_digits(value: float, digits: int) -> float:
+def up_to_digits(value: float, digits: int) -> float:
+    """The next number of so many significant digits, never below."""
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
     return math.ceil(value * scale) / scale
