@@ -98,7 +98,7 @@ def issue(
         "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
         if private and (release is None or ex_post < (epsilon or 0))
         else None,
-        "accountant": _named(accountant, covering, at_delta, shown),
+        "accountant": _named(accountant, covering, at_delta, shown) if private else None,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
