@@ -103,6 +103,8 @@ def issue(
     }
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
     certificate["assumptions"] = list(ASSUMPTIONS) if private else []
+    if not private:
+        certificate["budget"] = None
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None

@@ -69,7 +69,7 @@ def test_no_privacy_no_certificate(tmp_path: Path) -> None:
     changed = {"planned": {"non-private": True}, "method": "plain"}
     issued = certificate.issue(entries(tmp_path, 1, **changed))
     assert issued["guarantee"] is None and issued["proven"] == {}
-    assert issued["assumptions"] == []
+    assert issued["assumptions"] == [] and issued["budget"] is issued["accountant"] is None
     assert "No privacy guarantee, and no certificate" in certificate.as_text(issued)
 
 
