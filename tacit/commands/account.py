@@ -28,7 +28,7 @@ def account(
         said = {"checked": list(found.checked), "not_checked": list(found.not_checked)}
         print_json({"run": str(run), "verified": True, **said, **found.certificate})
         return
-    screen.print(as_text(found.certificate), markup=False)
+    screen.print(as_text(found.certificate), markup=False, soft_wrap=True)
     for sentence in found.checked:
         screen.print(f"verified: {sentence}", style="green", soft_wrap=True)
     for sentence in found.not_checked:

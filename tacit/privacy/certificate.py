@@ -98,11 +98,13 @@ def issue(
         "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
         if private and (release is None or ex_post < (epsilon or 0))
         else None,
-        "accountant": _named(accountant, covering, at_delta, shown),
+        "accountant": _named(accountant, covering, at_delta, shown) if private else None,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
     certificate["assumptions"] = list(ASSUMPTIONS) if private else []
+    if not private:
+        certificate["budget"] = None
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None

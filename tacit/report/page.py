@@ -69,9 +69,13 @@ def _results(run: Run) -> str:
     ):
         if key in data:
             rows.append((name, show(data[key])))
-    rows += [(key, values.plain(data[key])) for key in data if key not in _METRICS]
+    rows += [(values.words(key), values.plain(data[key])) for key in data if key not in _METRICS]
     shown = {"accuracy", "loss", "confusion", "class_names"}
-    rows += [(f"final.{key}", values.plain(final[key])) for key in final if key not in shown]
+    rows += [
+        (values.words(f"final {key}"), values.plain(final[key]))
+        for key in final
+        if key not in shown
+    ]
     if not rows:
         return section("results", "Results", paragraph("No results were recorded.", "quiet"))
     return section("results", "Results", facts(rows, strong=("Accuracy",)))
@@ -176,8 +180,12 @@ def _recipe(run: Run) -> str:
 def _footer(run: Run) -> str:
     version = (run.certificate.get("versions") or {}).get("tacit")
     made = f"Made by tacit {version}" if version else "Made by tacit"
+    files = "certificate.json, certificate.txt, metrics.json and recipe.toml"
+    if run.certificate_text is None:
+        files = "ledger.jsonl, metrics.json and recipe.toml"
     return (
-        f"<footer><p>{escape(made)} from certificate.json, certificate.txt, metrics.json and "
-        "recipe.toml. Proven ε and loss are rounded up; audited ε and accuracy are rounded "
-        "down.</p></footer>"
+        f"<footer><p>{escape(made)} from {files}. The ledger covers all of these but metrics.json: "
+        "accuracy, loss, times and figures are as the run recorded them. Check the rest, and this "
+        "page against it, with tacit account. Proven ε and loss are rounded up; audited ε and "
+        "accuracy are rounded down.</p></footer>"
     )

@@ -102,7 +102,7 @@ def _epsilon_by_step(run: Run) -> Chart | None:
     axes.xaxis.set_major_formatter(FuncFormatter(thousands))
     _epoch_axis(axes, run.evaluations)
     title = "Privacy spent during training"
-    caption = f"Proven ε after each step{_at_delta(run)}.{_gaps(points)}"
+    caption = f"Proven ε at {len(points)} points of the training{_at_delta(run)}.{_gaps(points)}"
     return Chart("epsilon-steps", title, caption, figure)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tacit.report import values
@@ -18,15 +19,40 @@ from tacit.report.markup import (
 )
 
 _SHOWN = {
-    "guarantee": {"epsilon", "delta", "relation", "unit"},
-    "claimed": {"epsilon", "source"},
+    "guarantee": {"epsilon", "delta", "relation", "unit", "meaning"},
+    "claimed": {"epsilon", "source", "delta"},
     "audited": {"epsilon", "confidence", "attack"},
 }
+_OBTAINED = [
+    ("Method", "method"),
+    ("Sampling", "sampling"),
+    ("Sampling probability", "sampling_probability"),
+    ("Expected batch size", "expected_batch_size"),
+    ("Training records", "records"),
+    ("Clipping", "clipping"),
+    ("Clipping norm", "clip"),
+    ("Noise mechanism", "mechanism"),
+    ("Noise multiplier", "noise_multiplier"),
+    ("Squared sensitivity", "sensitivity_squared"),
+    ("Accountant", "accountant"),
+    ("Budget asked for, ε", "budget"),
+    ("Steps planned", "steps"),
+    ("Steps taken and paid for", "charges"),
+    ("Tuning", "tuning"),
+    ("Randomness", "randomness"),
+    ("Proof", "proof"),
+]
+_TRACED = [("Head of the ledger", "ledger_head"), ("SHA-256 of the weights", "weights_sha256")]
 _KNOWN = {
-    *("title", "verdict", "method", "guarantee", "proven", "claimed", "audited", "released"),
-    *("sampling", "accountant", "treated_as_public", "not_covered", "tuning", "randomness"),
-    *("assumptions", "proof", "steps", "noise_multiplier", "clip", "versions", "ledger_head"),
-    *("weights_sha256", "warnings"),
+    *("title", "verdict", "guarantee", "proven", "claimed", "audited", "released", "warnings"),
+    *("treated_as_public", "not_covered", "assumptions", "versions", "spent_by_now"),
+    *(key for _, key in (*_OBTAINED, *_TRACED)),
+}
+_CHANGED = {
+    "add-or-remove-one": "{} is added or removed",
+    "replace-one": "{} is replaced by another",
+    "zero-out": "{} is replaced by one that contributes nothing",
+    "replace-features": "the features, not the label, of {} are changed",
 }
 
 
@@ -53,7 +79,7 @@ def three_numbers(run: Run) -> str:
     """ε proven, claimed and audited, each with what it means."""
     claimed, audited = run.certificate.get("claimed"), run.certificate.get("audited")
     cards = [
-        _proven_card(run.guarantee),
+        _proven_card(run.guarantee, run.certificate.get("proven") or {}),
         _claimed_card(claimed, run.guarantee),
         _audited_card(audited),
     ]
@@ -78,31 +104,20 @@ def coverage(run: Run) -> str:
         _listed("Treated as public", data.get("treated_as_public"), True),
     ]
     obtained = [(name, data.get(key)) for name, key in _OBTAINED if data.get(key) is not None]
+    obtained += _spent(data.get("spent_by_now"))
     traced = [(name, data.get(key)) for name, key in _TRACED if data.get(key) is not None]
     versions = [(f"{name} version", v) for name, v in (data.get("versions") or {}).items()]
     return section(
         "coverage",
-        "What the certificate covers, and what it does not",
+        "What the certificate covers, and what it does not"
+        if run.certificate_text is not None
+        else "What is covered: nothing",
         f'<div class="halves"><div class="half covered">{"".join(covered)}</div>'
         f'<div class="half left-out">{"".join(left_out)}</div></div>',
         block("How the number was reached" if private else "How it was trained", _facts(obtained)),
         block("What it was made with", _facts(versions + traced)),
-        block("Also in the certificate", _facts(_unknown(run))),
+        block("Also recorded", _facts(_unknown(run))),
     )
-
-
-_OBTAINED = [
-    ("Method", "method"),
-    ("Sampling", "sampling"),
-    ("Accountant", "accountant"),
-    ("Steps", "steps"),
-    ("Noise multiplier", "noise_multiplier"),
-    ("Clipping norm", "clip"),
-    ("Tuning", "tuning"),
-    ("Randomness", "randomness"),
-    ("Proof", "proof"),
-]
-_TRACED = [("Head of the ledger", "ledger_head"), ("SHA-256 of the weights", "weights_sha256")]
 
 
 def _facts(pairs: list[tuple[str, Any]]) -> str:
@@ -119,10 +134,22 @@ def _unknown(run: Run) -> list[tuple[str, Any]]:
     found = [(key, value) for key, value in data.items() if key not in _KNOWN]
     for key, shown in _SHOWN.items():
         inner = data.get(key) or {}
-        found += [(f"{key}.{name}", v) for name, v in inner.items() if name not in shown]
+        found += [(f"{key} {name}", v) for name, v in inner.items() if name not in shown]
     if run.guarantee is None:
         found += [(key, data[key]) for key in ("guarantee", "proven") if data.get(key)]
-    return found
+    return [(values.words(name), value) for name, value in found]
+
+
+def _spent(by_now: object) -> list[tuple[str, Any]]:
+    """What an unfinished plan has cost; shown, but never as the guarantee."""
+    epsilon = values.finite(by_now.get("epsilon")) if isinstance(by_now, dict) else None
+    if epsilon is None:
+        return []
+    said = (
+        f"ε = {values.proven(epsilon)} for the steps taken. The guarantee stays at the planned "
+        "cost, because when to stop may have depended on the records."
+    )
+    return [("Spent at stop (ex post)", said)]
 
 
 def _listed(title: str, value: object, always: bool) -> str:
@@ -142,25 +169,37 @@ def _verdict(guarantee: Guarantee) -> str:
     )
 
 
-def _card(kind: str, name: str, value: str, under: str, *says: str) -> str:
+def _card(
+    kind: str, name: str, value: str, under: str, *says: str, also: Sequence[str] = ()
+) -> str:
     size = "value" if any(c.isdigit() or c == values.INFINITE for c in value) else "value absent"
     return (
         f'<article class="card {kind}"><h2>{escape(name)}</h2>'
         f'<p class="{size}">{escape(value)}</p>{paragraph(under, "under")}'
+        f"{''.join(paragraph(text, 'also') for text in also)}"
         f"{''.join(paragraph(text) for text in says)}</article>"
     )
 
 
-def _proven_card(guarantee: Guarantee | None) -> str:
+def _proven_card(guarantee: Guarantee | None, proven: dict[str, Any]) -> str:
     if guarantee is None:
         says = "No proof covers this run, so nothing limits what the model can reveal."
         return _card("main none", "ε proven", values.INFINITE, "", says)
     under = " · ".join([_delta(guarantee), *([guarantee.relation] if guarantee.relation else [])])
+    others = [
+        f"ε = {values.proven(epsilon)} if {_changed(relation, guarantee.unit)} ({relation})"
+        for relation, epsilon in proven.items()
+        if relation != guarantee.relation
+    ]
     says = (
         f"A limit, backed by a proof, on what the release can reveal about {guarantee.unit}, "
         "whoever looks and whatever else they know. Rely on this one."
     )
-    return _card("main", "ε proven", values.proven(guarantee.epsilon), under, says)
+    return _card("main", "ε proven", values.proven(guarantee.epsilon), under, says, also=others)
+
+
+def _changed(relation: str, unit: str) -> str:
+    return _CHANGED.get(relation, "the data differ in {}").format(unit)
 
 
 def _claimed_card(claimed: dict[str, Any] | None, guarantee: Guarantee | None) -> str:
@@ -173,9 +212,17 @@ def _claimed_card(claimed: dict[str, Any] | None, guarantee: Guarantee | None) -
     source = claimed.get("source")
     says = f"Source: {source}" if source else ""
     epsilon = values.number(claimed.get("epsilon"))
-    below = epsilon is not None and guarantee is not None and epsilon < guarantee.epsilon
-    under = "less than what is proven" if below else ""
+    under = _beside(epsilon, guarantee)
     return _card("side", "ε claimed", values.proven(epsilon), under, meaning, says)
+
+
+def _beside(claimed: float | None, guarantee: Guarantee | None) -> str:
+    """How the claim stands to what is proven, at the precision that is shown."""
+    if claimed is None or guarantee is None:
+        return ""
+    if values.proven(claimed) == values.proven(guarantee.epsilon):
+        return "the same as what is proven, up to rounding"
+    return f"{'less' if claimed < guarantee.epsilon else 'more'} than what is proven"
 
 
 def _audited_card(audited: dict[str, Any] | None) -> str:

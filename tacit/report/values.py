@@ -147,6 +147,12 @@ def noise(value: object) -> str:
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
+def words(key: str) -> str:
+    """The name of a field as words, such as "Later field" for later_field."""
+    spoken = " ".join(key.replace("_", " ").split())
+    return spoken[:1].upper() + spoken[1:]
+
+
 def growth(epsilon: float) -> str | None:
     """The factor e^ε rounded up, or None where it is too large to picture."""
     return f"{_places(_exact(epsilon).exp(), 2, ROUND_CEILING):,}" if epsilon <= 10 else None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from html_page import Page
 
+from tacit.privacy.ledger import Ledger
 from tacit.report import write_report
 
 Json = dict[str, Any]
@@ -162,8 +163,65 @@ def test_null_everywhere(tmp_path: Path) -> None:
 def test_unknown_fields_are_shown(tmp_path: Path) -> None:
     odd = certificate(later_field={"deep": ["kept"]}, audited={"epsilon": 0.1, "runs": 4242})
     found = page(tmp_path, odd, {"energy": "12 kWh"})
-    for text in ("later_field", "kept", "audited.runs", "4,242", "energy", "12 kWh"):
+    for text in ("Later field", "kept", "Audited runs", "4,242", "Energy", "12 kWh"):
         assert text in found.text
+
+
+def test_people_read_words_not_keys(tmp_path: Path) -> None:
+    known = certificate(
+        **dict.fromkeys(("budget", "records", "expected_batch_size", "sensitivity_squared"), 1),
+        **{"steps": 18, "charges": 5, "mechanism": "tree", "clipping": "per record"},
+        spent_by_now={"epsilon": 1.2341, "name": "spent at stop (ex post)"},
+    )
+    known["guarantee"]["meaning"] = "one training record is present or absent"
+    found = page(tmp_path, known, {})
+    text = " ".join(re.sub(r"<[^>]+>", " ", found.source.partition("<main>")[2]).split())
+    for key in ("spent_by_now", "guarantee.meaning", "sensitivity_squared", "expected_batch_size"):
+        assert key not in text
+    for words in ("Steps planned 18", "Steps taken and paid for 5", "ε = 1.24 for the steps taken"):
+        assert words in text, words
+    assert "Also recorded" not in text
+
+
+def test_the_other_relation_stands_beside_the_number(found: Page) -> None:
+    card = found.source.partition('<article class="card main">')[2].partition("</article>")[0]
+    assert "ε = 4.88 if one training record is replaced by another (replace-one)" in card
+
+
+@pytest.mark.parametrize(
+    ("claimed", "words"),
+    [
+        (2.9991, "the same as what is proven, up to rounding"),
+        (2.98, "less than what is proven"),
+        (3.2, "more than what is proven"),
+    ],
+)
+def test_a_claim_is_compared_as_it_is_shown(tmp_path: Path, claimed: float, words: str) -> None:
+    found = page(tmp_path, certificate(claimed={"epsilon": claimed, "source": "a paper"}), {})
+    assert words in found.text
+
+
+def test_the_caption_says_how_many_points_are_drawn(found: Page) -> None:
+    assert "Proven ε at 7 points of the training at δ = 1e-5." in found.text
+
+
+def test_the_footer_says_what_no_ledger_covers(found: Page) -> None:
+    assert "The ledger covers all of these but metrics.json" in found.text
+
+
+def test_a_run_without_privacy_needs_no_certificate(tmp_path: Path) -> None:
+    run = write_run(tmp_path, certificate(), metrics(classes=0))
+    (run / "certificate.json").unlink()
+    (run / "certificate.txt").unlink()
+    promise = {
+        **{"title": "Unprotected", "method": "plain", "relation": "add-or-remove-one"},
+        **{"steps": 1, "delta": 1e-5, "claimed": None, "versions": {"tacit": "0"}},
+    }
+    Ledger.create(run / "ledger.jsonl", {**promise, "planned": {"non-private": True}}).close()
+    found = Page(write_report(run).read_text("utf-8"))
+    for words in ("Unprotected", "No privacy guarantee", "no certificate was issued", "∞"):
+        assert words in found.text
+    assert "certificate.json" not in found.text and "Accountant" not in found.text
 
 
 @pytest.mark.parametrize(
