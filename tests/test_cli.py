@@ -180,6 +180,8 @@ def test_own_data_and_plain_baseline(tmp_path: Path, tacit: Run) -> None:
     rows = ["a,b,label"] + [f"{i % 7},{i % 5},{int(i % 7 > 3)}" for i in range(200)]
     (tmp_path / "own.csv").write_text("\n".join(rows))
     line = "train own.csv --epochs 2 --batch-size 50 --set data.options.test_fraction=0.2"
+    assert "data.options.classes" in tacit(line, 2).stderr
+    line += " --set data.options.classes=2"
     answer = as_json(tacit, f"{line} --out run")
     assert answer["metrics"]["model"] == "mlp" and answer["metrics"]["records"] == 160
     plain = as_json(tacit, "train digits --method plain --epochs 2 --seed 1 --out plain")
