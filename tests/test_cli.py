@@ -200,6 +200,10 @@ def test_data_commands(tmp_path: Path, tacit: Run) -> None:
     assert names == {"digits", "mnist", "fashion-mnist", "cifar-10", "imdb"}
     assert "digits" in tacit("data list").stdout
     assert as_json(tacit, "data check digits")["ok"] is True
+    (tmp_path / "own.csv").write_text("a,label\n1,0\n2,1\n")
+    shown = tacit("data check own.csv").stdout
+    assert "own.csv: your own data" in shown and "own.csv: own.csv" not in shown
+    assert "2 training records" in shown and "no test records" in shown and "None" not in shown
 
 
 def test_help_names_every_command(tmp_path: Path, tacit: Run) -> None:
