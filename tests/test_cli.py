@@ -180,6 +180,8 @@ def test_own_data_and_plain_baseline(tmp_path: Path, tacit: Run) -> None:
     rows = ["a,b,label"] + [f"{i % 7},{i % 5},{int(i % 7 > 3)}" for i in range(200)]
     (tmp_path / "own.csv").write_text("\n".join(rows))
     line = "train own.csv --epochs 2 --batch-size 50 --set data.options.test_fraction=0.2"
+    assert "data.options.classes" in tacit(line, 2).stderr
+    line += " --set data.options.classes=2"
     answer = as_json(tacit, f"{line} --out run")
     assert answer["metrics"]["model"] == "mlp" and answer["metrics"]["records"] == 160
     plain = as_json(tacit, "train digits --method plain --epochs 2 --seed 1 --out plain")
@@ -198,6 +200,10 @@ def test_data_commands(tmp_path: Path, tacit: Run) -> None:
     assert names == {"digits", "mnist", "fashion-mnist", "cifar-10", "imdb"}
     assert "digits" in tacit("data list").stdout
     assert as_json(tacit, "data check digits")["ok"] is True
+    (tmp_path / "own.csv").write_text("a,label\n1,0\n2,1\n")
+    shown = tacit("data check own.csv").stdout
+    assert "own.csv: your own data" in shown and "own.csv: own.csv" not in shown
+    assert "2 training records" in shown and "no test records" in shown and "None" not in shown
 
 
 def test_help_names_every_command(tmp_path: Path, tacit: Run) -> None:

@@ -56,7 +56,9 @@ def check(
             screen.print(f"  {mark} {file.path}: {file.detail}", soft_wrap=True)
         for problem in found.problems:
             screen.print(f"  [red]problem[/red] {problem}", soft_wrap=True)
-        screen.print(f"  {found.train_records} training and {found.test_records} test records")
+        for which, count in (("training", found.train_records), ("test", found.test_records)):
+            amount = "no" if count is None else f"{count:,}"
+            screen.print(f"  {amount} {which} record{'' if count == 1 else 's'}")
     if not found.ok:
         raise typer.Exit(_BROKEN)
 

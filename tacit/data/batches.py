@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
@@ -45,7 +47,10 @@ class Records(Protocol):
 
 
 class TensorRecords:
-    """Records held in memory; images stay in bytes until a batch is gathered."""
+    """Records held in memory; images stay in bytes until a batch is gathered.
+
+    Features of another floating type than float32 (float64, float16, …) become float32.
+    """
 
     def __init__(
         self,
@@ -58,8 +63,12 @@ class TensorRecords:
             raise DataError("the dataset is empty; there is nothing to train on")
         if len(features) != len(labels):
             raise DataError(f"{len(features)} records but {len(labels)} labels; they must match")
+        features = _single(features)
         if features.is_floating_point() and not bool(torch.isfinite(features).all()):
-            raise DataError("features hold NaN or infinite values; clean them before training")
+            raise DataError(
+                "features hold values that are NaN, infinite or too large for float32; clean them"
+                " before training"
+            )
         self.features, self._labels = features, labels
         broadcast = (-1, *([1] * (features.dim() - 2)))
         self._mean = torch.tensor(mean).view(broadcast) if mean else None
@@ -86,7 +95,10 @@ class TensorRecords:
 
 
 class DatasetRecords:
-    """Records of any map-style torch Dataset whose items are tuples of tensors or numbers."""
+    """Records of any map-style torch Dataset whose items are tuples of tensors or numbers.
+
+    All but the last, the label, become float32 if they are of another floating type.
+    """
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self._dataset = dataset
@@ -107,12 +119,17 @@ class DatasetRecords:
     def batch(self, indices: Tensor) -> Batch:
         if len(indices) == 0:
             return tuple(t[:0] for t in self.batch(torch.zeros(1, dtype=torch.int64)))
-        return tuple(default_collate([tuple(self._dataset[int(i)]) for i in indices]))
+        *features, labels = default_collate([tuple(self._dataset[int(i)]) for i in indices])
+        return (*(_single(t) for t in features), labels)
 
     def fingerprint(self) -> str:
         """Of the length and of up to 256 records spread evenly, as reading all may be slow."""
         some = torch.linspace(0, len(self) - 1, min(len(self), _FINGERPRINTED)).long()
         return f"{len(self)} {_hash_of(self.batch(some))}"
+
+
+def _single(features: Tensor) -> Tensor:
+    return features.float() if features.is_floating_point() else features
 
 
 def _hash_of(tensors: Batch) -> str:
@@ -124,20 +141,40 @@ def _hash_of(tensors: Batch) -> str:
 
 
 def as_records(data: object) -> Records:
-    """Records from a Dataset or from a pair of tensors."""
+    """Records from a Dataset or from a pair of tensors or numpy arrays (features, labels).
+
+    Features of any floating type become float32, and so do arrays of labels. Whole numbers in
+    arrays become int64, except for
+    features in bytes (uint8), which are taken for images and divided by 255.
+    """
     if isinstance(data, TensorRecords | DatasetRecords):
         return data
     if isinstance(data, TensorDataset):
         data = data.tensors
-    if isinstance(data, tuple | list) and all(isinstance(t, Tensor) for t in data):
+    if isinstance(data, tuple | list) and all(isinstance(t, Tensor | np.ndarray) for t in data):
         if len(data) != 2:
             raise ArgumentError(f"data is a tuple of {len(data)} tensors; give (features, labels)")
-        return TensorRecords(data[0], data[1])
+        return TensorRecords(_tensor(data[0], "features"), _tensor(data[1], "labels"))
     if isinstance(data, Dataset) and hasattr(data, "__len__"):
         return DatasetRecords(data)
     raise ArgumentError(
-        f"data is a {type(data).__name__}; give a map-style torch Dataset or a pair of tensors"
+        f"data is a {type(data).__name__}; give a map-style torch Dataset, or a pair (features,"
+        " labels) of tensors or numpy arrays"
     )
+
+
+def _tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
+    """An array as a tensor, with its memory shared where the type allows."""
+    if isinstance(values, Tensor):
+        return values
+    if values.dtype.kind not in "biuf":
+        raise ArgumentError(f"{what} are an array of type {values.dtype}; give numbers")
+    if values.dtype.kind in "iu" and not (what == "features" and values.dtype == np.uint8):
+        values = values.astype(np.int64, copy=False)
+    elif values.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32, copy=False)
+    return torch.from_numpy(np.require(values, requirements=("C", "W")))
 
 
 class Gatherer:

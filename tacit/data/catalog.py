@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from tacit.data.datasets import Data, load
 from tacit.data.fetching import Progress, fetch, matches
 from tacit.data.formats import DAMAGE, batch_files
-from tacit.data.options import DEFAULTS, DataOptions
+from tacit.data.options import DEFAULTS, FROM_LABELS, DataOptions
 from tacit.data.places import IDX_STEMS, Found, find, idx_file, locate
 from tacit.data.published import (
     CIFAR_BINARY_ARCHIVE,
@@ -28,6 +28,9 @@ from tacit.data.text import SIDES, imdb_reviews
 from tacit.errors import DataError
 
 __all__ = ["CheckReport", "Entry", "FileCheck", "Progress", "catalog", "check", "fetch"]
+
+
+_OWN = "your own data, read without a fault; to train on it, state data.options.classes"
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,12 @@ def check(
     """Compare a named dataset with its published checksums, counts and labels.
 
     Damage is reported, not raised; only a dataset that is nowhere raises DataError. For the user's
-    own path there is nothing published, so the check is that it loads.
+    own path there is nothing published, so the check is that it loads, with any classes unless
+    `options` names them; nothing but the number of records is reported.
     """
     published = DATASETS.get(name)
+    if published is None and options.classes is None:
+        options = replace(options, classes=FROM_LABELS)
     found = None if published is None else locate(name, data_dir)
     files = () if found is None else tuple(_file_checks(name, found))
     problems = [f"{file.path}: {file.detail}" for file in files if not file.ok]
@@ -118,7 +124,7 @@ def check(
         problems += _count_problems(published, data)
     return CheckReport(
         name=name,
-        found_at=name if found is None else found.described,
+        found_at=_OWN if found is None else found.described,
         files=files,
         train_records=None if data is None else len(data.train),
         test_records=None if data is None or data.test is None else len(data.test),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.options import FROM_LABELS
 from tacit.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP")
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp"}
 _GREY = {"1", "L", "LA"}
 _COLOUR = {"RGB", "RGBA", "P", "PA", "CMYK", "YCbCr"}
+_IN_WORDS = {"L": "greyscale", "RGB": "in colour"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ def _labelled_files(folder: Path, class_names: tuple[str, ...]) -> list[tuple[Pa
     for class_folder in _class_folders(folder):
         if class_folder.name not in class_names:
             raise DataError(
-                f"{class_folder}: a class that train/ does not have. Add it there, even empty, or "
-                f"remove it here."
+                f"{class_folder}: none of the {len(class_names)} classes, which are those given "
+                f"with classes, or the folders of training images with "
+                f"classes={FROM_LABELS!r}. Rename or remove it, or name it there."
             )
         label = class_names.index(class_folder.name)
         for file in _visible(class_folder):
@@ -105,27 +108,35 @@ class _Reader:
                     f"another format than its name says, or too large; replace or remove it."
                 ) from error
 
-    def common_form(self, files: list[tuple[Path, int]], *, sized: bool) -> tuple[str, int, int]:
-        """Colour mode, width and height that all images can be read in."""
-        mode = "L"
-        first: tuple[Path, tuple[int, int]] | None = None
+    def common_form(
+        self, files: list[tuple[Path, int]], *, sized: bool, channels: int | None
+    ) -> tuple[str, int, int]:
+        """Colour mode, width and height, which all images share unless the user has fixed them.
+
+        Were they worked out from images that differ, one record could change the model's shape.
+        """
+        first: tuple[Path, str, tuple[int, int]] | None = None
         for file, image in self.each(files, pixels=False):
             if image.mode not in _GREY | _COLOUR:
                 raise DataError(
                     f"{file}: pixels of mode {image.mode!r}, which do not fit 8 bits per channel. "
                     f"Convert it to 8-bit greyscale or RGB."
                 )
-            if image.mode in _COLOUR:
-                mode = "RGB"
-            first = first or (file, image.size)
-            if not sized and image.size != first[1]:
+            mode = "L" if image.mode in _GREY else "RGB"
+            first = first or (file, mode, image.size)
+            if channels is None and mode != first[1]:
+                raise DataError(
+                    f"{file}: {_IN_WORDS[mode]}, but {first[0]} is {_IN_WORDS[first[1]]}. Make all "
+                    f"images alike, or set channels to 1 or 3 to have them converted."
+                )
+            if not sized and image.size != first[2]:
                 raise DataError(
                     f"{file}: {image.size[0]}x{image.size[1]} pixels, but {first[0]} has "
-                    f"{first[1][0]}x{first[1][1]}. Make all images the same size, or set "
+                    f"{first[2][0]}x{first[2][1]}. Make all images the same size, or set "
                     f"image_size to have them resized."
                 )
-        width, height = first[1] if first else (0, 0)
-        return mode, width, height
+        _, mode, (width, height) = first or ("", "L", (0, 0))
+        return {None: mode, 1: "L", 3: "RGB"}[channels], width, height
 
     def read(self, files: list[tuple[Path, int]], mode: str, width: int, height: int) -> Pictures:
         """The pixels of all images, resized where they differ from the wanted size."""
@@ -142,23 +153,28 @@ class _Reader:
 
 
 def read_image_folder(
-    folder: Path, image_size: int | None
+    folder: Path, classes: tuple[str, ...] | None, image_size: int | None, channels: int | None
 ) -> tuple[Pictures, Pictures | None, tuple[str, ...]]:
     """Training images, test images if there is a test/ folder, and the class names in order.
 
     With a train/ folder only train/ and test/ are read; without one every folder is a class.
-    Classes and files are taken in order of their names. Images are greyscale if all of them are,
-    and RGB otherwise. `image_size` resizes every image to a square of that side.
+    `classes` are the permitted names of class folders; None takes those that are there. Files are
+    taken in order of their names. All images have the same size and are all in grey or all in
+    colour, unless `image_size` has them resized to a square or `channels` has them converted.
     """
     divided = (folder / "train").is_dir()
     train_folder = folder / "train" if divided else folder
-    class_names = tuple(entry.name for entry in _class_folders(train_folder))
+    class_names = classes or tuple(entry.name for entry in _class_folders(train_folder))
+    if len(class_names) < 2:
+        raise DataError(f"{folder}: only one class, {class_names[0]!r}. Give at least two.")
     train = _labelled_files(train_folder, class_names)
     has_test = divided and (folder / "test").is_dir()
     test = _labelled_files(folder / "test", class_names) if has_test else []
 
     reader = _Reader()
-    mode, width, height = reader.common_form(train + test, sized=image_size is not None)
+    mode, width, height = reader.common_form(
+        train + test, sized=image_size is not None, channels=channels
+    )
     if image_size is not None:
         width = height = image_size
     return (

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from tacit.errors import DataError
+from tacit.errors import ArgumentError, DataError
+
+FROM_LABELS = "from-labels"
+"""The value of `classes` that takes the classes from the records' own labels."""
+
+_MOST_CLASSES = 1 << 16
 
 
 def _whole(value: object, low: int, high: int) -> bool:
@@ -16,27 +21,33 @@ def _whole(value: object, low: int, high: int) -> bool:
 class DataOptions:
     """How to read a dataset. Setting an option that the dataset has no use for is an error.
 
+    classes: the classes of the user's own records, which always have to be said: a list of class
+        names, or a number n for the labels 0..n-1. "from-labels" takes them from the labels
+        instead, which shows a label that only one record has; the certificate then says so.
     label_column: column of a .csv or .parquet with the labels; default "label", else the last.
+    text_column: column of a .csv or .parquet whose words are the features; others are left out.
     test_fraction: part of the user's own records set aside by position when there is no test set.
     length: words kept per text; shorter texts are padded.
     vocabulary: path of a public word list, one per line; without it words are hashed.
     hash_buckets: number of ids that words are hashed to.
     image_size: side of the square that images in a folder are resized to.
-    classes: number of classes of a table, whose labels must then be 0..classes-1.
+    channels: 1 for greyscale or 3 for colour, that images in a folder are converted to.
     scale: public (low, high) that table features are clipped to before mapping them to [-1, 1].
     """
 
+    classes: int | str | tuple[str, ...] | None = None
     label_column: str | None = None
+    text_column: str | None = None
     test_fraction: float = 0.0
     length: int = 256
     vocabulary: str | None = None
     hash_buckets: int = 4096
     image_size: int | None = None
-    classes: int | None = None
+    channels: int | None = None
     scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        for option in ("label_column", "vocabulary"):
+        for option in ("label_column", "text_column", "vocabulary"):
             value = getattr(self, option)
             if value is not None and (not isinstance(value, str) or not value):
                 raise DataError(f"{option}={value!r}: must be a text that is not empty, or None.")
@@ -49,14 +60,47 @@ class DataOptions:
             ("length", 1, 1 << 16),
             ("hash_buckets", 1, 1 << 24),
             ("image_size", 1, 1 << 12),
-            ("classes", 2, 1 << 16),
         ):
             value = getattr(self, option)
-            optional = option in ("image_size", "classes")
+            optional = option == "image_size"
             if not (_whole(value, low, high) or (value is None and optional)):
                 raise DataError(f"{option}={value!r}: must be a whole number from {low} to {high}.")
+        if self.channels is not None and not (_whole(self.channels, 1, 3) and self.channels != 2):
+            raise DataError(f"channels={self.channels!r}: must be 1 (greyscale) or 3 (colour).")
+        if self.classes is not None:
+            object.__setattr__(self, "classes", _classes(self.classes))
         if self.scale is not None:
             object.__setattr__(self, "scale", _bounds(self.scale))
+
+
+def _classes(value: object) -> int | str | tuple[str, ...]:
+    if isinstance(value, int) and _whole(value, 2, _MOST_CLASSES):
+        return value
+    if isinstance(value, str) and value == FROM_LABELS:
+        return value
+    if isinstance(value, (tuple, list)) and 2 <= len(value) <= _MOST_CLASSES:
+        names = tuple(name for name in value if isinstance(name, str) and name.strip() == name)
+        if len(set(names)) == len(value) and "" not in names:
+            return names
+    raise DataError(
+        f"classes={value!r}: must be a list of at least two different class names, each a text "
+        f'without blanks around it, such as ["no", "yes"]; a whole number n from 2 to '
+        f"{_MOST_CLASSES} for the labels 0 to n-1; or {FROM_LABELS!r}."
+    )
+
+
+def stated_classes(options: DataOptions, path: object) -> int | str | tuple[str, ...]:
+    """The option `classes`; leaving it out is an error, as the labels themselves are private."""
+    if options.classes is None:
+        raise ArgumentError(
+            f"data.options.classes is not given for {path}: the classes decide the model's "
+            f"outputs, and taken from the labels they would show a label that only one record "
+            f'has. Name them, as in --set \'data.options.classes=["flu", "cold"]\'; or give '
+            f"their number, --set data.options.classes=2, where labels are whole numbers from 0; "
+            f"or take them from the labels with --set data.options.classes={FROM_LABELS}, where "
+            f"the labels are public."
+        )
+    return options.classes
 
 
 def _bounds(scale: object) -> tuple[float, float]:

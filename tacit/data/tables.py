@@ -9,14 +9,14 @@ import csv
 import zipfile
 import zlib
 from array import array
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tacit.data.images import needed
-from tacit.data.records import AnyArray, Table, checked_table, is_number, plain_labels
+from tacit.data.records import AnyArray, Table, checked_table, is_number, row_name
 from tacit.errors import DataError
 
 
@@ -27,62 +27,107 @@ def _read_error(path: Path, error: BaseException, kind: str) -> DataError:
     )
 
 
-def _label_position(columns: Sequence[str], label_column: str | None, path: Path) -> int:
-    if len(columns) < 2:
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table: where the label is, and where the text is, if that is read."""
+
+    names: list[str]
+    label: int
+    text: int | None
+
+    @property
+    def features(self) -> list[int]:
+        """Positions of the columns that are read, without the label."""
+        if self.text is not None:
+            return [self.text]
+        return [at for at in range(len(self.names)) if at != self.label]
+
+
+def _columns(
+    names: list[str], label_column: str | None, text_column: str | None, path: Path
+) -> _Columns:
+    if len(names) < 2:
         raise DataError(
-            f"{path}: has {len(columns)} column(s), but needs at least one feature and a label. "
+            f"{path}: has {len(names)} column(s), but needs at least one feature and a label. "
             f"Separate columns by commas and name them in the first line."
         )
-    if len(set(columns)) < len(columns):
+    if len(set(names)) < len(names):
         raise DataError(f"{path}: two columns have the same name. Rename or remove one of them.")
-    if label_column is None:
-        return list(columns).index("label") if "label" in columns else len(columns) - 1
-    if label_column not in columns:
+    for option, name in (("label_column", label_column), ("text_column", text_column)):
+        if name is not None and name not in names:
+            raise DataError(
+                f"{path}: {option} {name!r} is not among its columns "
+                f"({', '.join(names[:20])}{', …' if len(names) > 20 else ''})."
+            )
+    text = None if text_column is None else names.index(text_column)
+    chosen = label_column or ("label" if "label" in names else names[-1])
+    label = names.index(chosen)
+    if label == text:
         raise DataError(
-            f"{path}: label_column {label_column!r} is not among its columns "
-            f"({', '.join(columns[:20])}{', …' if len(columns) > 20 else ''})."
+            f"{path}: column {chosen!r} is both text and label. Name another with label_column."
         )
-    return list(columns).index(label_column)
+    return _Columns(names, label, text)
 
 
-def read_csv(path: Path, label_column: str | None) -> Table:
-    """A comma-separated table with a header; every cell but the labels is a number."""
+def read_csv(path: Path, label_column: str | None, text_column: str | None = None) -> Table:
+    """A comma-separated table with a header; every cell but the labels is a number.
+
+    With `text_column`, that column holds texts and all others but the labels are left out.
+    """
     numbers = array("d")
+    texts: list[str] = []
     labels: list[str] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)
-            columns = [name.strip() for name in next(rows, [])]
-            label_at = _label_position(columns, label_column, path)
+            header = [name.strip() for name in next(rows, [])]
+            columns = _columns(header, label_column, text_column, path)
+            wanted = columns.features
             for cells in rows:
                 if not cells:
                     continue
-                if len(cells) != len(columns):
+                if len(cells) != len(header):
                     raise DataError(
-                        f"{path}: row {len(labels) + 1} (counting from 1 after the header) has "
-                        f"{len(cells)} cells, but the header has {len(columns)}. Repair the row."
+                        f"{path}: {_csv_row(len(labels))} has {len(cells)} cells, but the header "
+                        f"has {len(header)}. Repair the row."
                     )
-                labels.append(cells.pop(label_at).strip())
-                try:
-                    numbers.extend([float(cell) for cell in cells])
-                except ValueError:
-                    at = next(i for i, cell in enumerate(cells) if not is_number(cell))
-                    name = columns[at if at < label_at else at + 1]
-                    reason = "not a number" if cells[at].strip() else "empty"
-                    raise DataError(
-                        f"{path}: row {len(labels)} (counting from 1 after the header), column "
-                        f"{name!r} is {reason}. Features must be numbers; encode, repair or "
-                        f"remove the column."
-                    ) from None
+                if columns.text is not None:
+                    texts.append(cells[columns.text])
+                else:
+                    try:
+                        numbers.extend([float(cells[at]) for at in wanted])
+                    except ValueError:
+                        raise _no_number(path, cells, columns, len(labels)) from None
+                labels.append(cells[columns.label].strip())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise _read_error(path, error, "a comma-separated table in UTF-8") from None
-    features = np.array(numbers, np.float64).reshape(len(labels), len(columns) - 1)
-    names = columns[:label_at] + columns[label_at + 1 :]
+    if columns.text is not None:
+        features: AnyArray = np.array(texts, object)
+    else:
+        features = np.array(numbers, np.float64).reshape(len(labels), len(wanted))
+    names = [header[at] for at in wanted]
     return checked_table(features, np.array(labels, "U"), str(path), 1, names)
 
 
-def read_parquet(path: Path, label_column: str | None) -> Table:
-    """A Parquet file; every column but the labels is numeric, and no cell is missing."""
+def _csv_row(index: int) -> str:
+    return f"row {index + 1} (counting from 1 after the header)"
+
+
+def _no_number(path: Path, cells: list[str], columns: _Columns, row: int) -> DataError:
+    at = next(at for at in columns.features if not is_number(cells[at]))
+    reason = "not a number" if cells[at].strip() else "empty"
+    return DataError(
+        f"{path}: {_csv_row(row)}, column {columns.names[at]!r} is {reason}. Features must be "
+        f"numbers; encode, repair or remove the column, or name it with text_column if it holds "
+        f"the texts to train on."
+    )
+
+
+def read_parquet(path: Path, label_column: str | None, text_column: str | None = None) -> Table:
+    """A Parquet file; every column but the labels is numeric, and no cell is missing.
+
+    With `text_column`, that column holds texts and all others but the labels are left out.
+    """
     arrow = needed("pyarrow", "pyarrow", "reading .parquet")
     parquet = needed("pyarrow.parquet", "pyarrow", "reading .parquet")
     try:
@@ -90,38 +135,44 @@ def read_parquet(path: Path, label_column: str | None) -> Table:
             content = parquet.ParquetFile(stream).read()
     except (OSError, arrow.ArrowException) as error:
         raise _read_error(path, error, "Parquet") from None
-    columns = [str(name) for name in content.column_names]
-    label_at = _label_position(columns, label_column, path)
-    arrays: list[AnyArray] = []
-    for name, column in zip(columns, content.columns, strict=True):
-        if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) + 1
-            raise DataError(
-                f"{path}: row {row} (counting from 1), column {name!r} is missing. Fill or remove "
-                f"the row."
-            )
-        arrays.append(_arrow_values(arrow, column, name, path, label=name == columns[label_at]))
-    labels = arrays.pop(label_at)
-    features = np.column_stack(arrays)
-    names = columns[:label_at] + columns[label_at + 1 :]
+    header = [str(name) for name in content.column_names]
+    columns = _columns(header, label_column, text_column, path)
+
+    def values(at: int) -> AnyArray:
+        return _arrow_values(arrow, content.column(at), columns, at, path)
+
+    labels = values(columns.label)
+    arrays = [values(at) for at in columns.features]
+    features = arrays[0] if columns.text is not None else np.column_stack(arrays)
+    names = [header[at] for at in columns.features]
     return checked_table(features, labels, str(path), 1, names)
 
 
-def _arrow_values(arrow: Any, column: Any, name: str, path: Path, *, label: bool) -> AnyArray:
-    kind = arrow.types
+def _arrow_values(arrow: Any, column: Any, columns: _Columns, at: int, path: Path) -> AnyArray:
+    kind, name = arrow.types, columns.names[at]
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(
+            f"{path}: {row_name(row, 1)}, column {name!r} is missing. Fill or remove the row."
+        )
     if kind.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if label and (kind.is_string(column.type) or kind.is_large_string(column.type)):
+    is_text = kind.is_string(column.type) or kind.is_large_string(column.type)
+    if is_text and at == columns.label:
         return np.array(column.to_pylist(), "U")
-    if kind.is_boolean(column.type):
+    if is_text and at == columns.text:
+        return np.array(column.to_pylist(), object)
+    if kind.is_boolean(column.type) and at != columns.text:
         return np.asarray(column.to_numpy(), np.int64)
-    if not (kind.is_integer(column.type) or kind.is_floating(column.type)):
+    is_number_type = kind.is_integer(column.type) or kind.is_floating(column.type)
+    if at == columns.text or not is_number_type:
         raise DataError(
-            f"{path}: column {name!r} has type {column.type}. Features must be numbers, and "
-            f"labels whole numbers or text; convert the column."
+            f"{path}: column {name!r} has type {column.type}. Features must be numbers, or text "
+            f"in the column named by text_column, and labels whole numbers or text; convert the "
+            f"column."
         )
-    values: AnyArray = column.to_numpy()
-    return values if label else values.astype(np.float64)
+    numbers: AnyArray = column.to_numpy()
+    return numbers if at == columns.label else numbers.astype(np.float64)
 
 
 def read_npz(path: Path) -> tuple[Table, Table | None]:
@@ -194,4 +245,4 @@ def _npz_images(images: AnyArray, labels: AnyArray, source: str) -> Table:
             f"{source}: images of shape {images.shape[1:]}. Give 1 or 3 channels, as the first or "
             f"the last dimension of each image."
         )
-    return Table(np.ascontiguousarray(images), plain_labels(labels, source, 0), source, 0)
+    return Table(np.ascontiguousarray(images), labels, source, 0)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.formats import DAMAGE, damaged
+from tacit.data.options import DataOptions
 from tacit.errors import DataError
 
 PADDING = 0
@@ -92,6 +93,20 @@ class Encoder:
             kept = words(text)[: self.length]
             row[: len(kept)] = [number_of(word) for word in kept]
         return rows
+
+
+def encoder_for(options: DataOptions) -> tuple[Encoder, tuple[str, ...]]:
+    """The encoder that the options ask for, and what the certificate has to say of it."""
+    if options.vocabulary is None:
+        encoder = Encoder.by_hash(options.hash_buckets, options.length)
+        ids = f"the hashing of words to {options.hash_buckets} ids (a fixed function)"
+    else:
+        encoder = Encoder.by_vocabulary(Path(options.vocabulary).expanduser(), options.length)
+        ids = (
+            f"the vocabulary of {encoder.size - 2} words in {options.vocabulary} (given as public; "
+            f"it must not be made from the records)"
+        )
+    return encoder, (ids, f"the limit of {options.length} words per record (a fixed option)")
 
 
 def _vocabulary_lines(path: Path) -> list[str]:

@@ -49,6 +49,39 @@ def test_other_things_are_refused(data: object) -> None:
         as_records(data)
 
 
+def test_numpy_arrays_are_records() -> None:
+    x = np.random.default_rng(1).normal(size=(6, 3))
+    for features in (x, x.astype(np.float16), x.astype(">f4"), x[:, ::-1]):
+        for labels in (np.arange(6), np.arange(6, dtype=np.uint8), LABELS):
+            batch = as_records((features, labels)).batch(torch.tensor([4, 1]))
+            assert batch[0].dtype == torch.float32 and batch[1].dtype == torch.int64
+            np.testing.assert_array_equal(batch[0].numpy(), features[[4, 1]].astype(np.float32))
+            assert batch[1].tolist() == [4, 1]
+    images, _ = as_records((IMAGES.numpy(), LABELS.numpy())).batch(torch.tensor([2]))
+    torch.testing.assert_close(images, IMAGES[[2]].float() / 255)
+    with pytest.raises(ArgumentError, match="labels are an array of type <U"):
+        as_records((x, np.array(list("abcdef"))))
+    with pytest.raises(DataError, match="too large for float32"):
+        as_records((np.full((6, 1), 1e300), LABELS))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_features_become_single_precision_and_labels_keep_their_type(kind: torch.dtype) -> None:
+    x, y = torch.randn(6, 3).to(kind), torch.randn(6, dtype=torch.float64)
+
+    class Pairs(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return x[index], y[index]
+
+    for records in (as_records((x, y)), as_records(Pairs())):
+        features, labels = records.batch(torch.tensor([0, 5]))
+        assert features.dtype == torch.float32 and torch.equal(features, x[[0, 5]].float())
+        assert labels.dtype == torch.float64 and torch.equal(labels, y[[0, 5]])
+
+
 def test_damaged_records_are_refused() -> None:
     with pytest.raises(DataError, match="empty"):
         TensorRecords(IMAGES[:0], LABELS[:0])

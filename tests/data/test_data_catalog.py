@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tacit.data.catalog import catalog, check, fetch
+from tacit.data.options import DataOptions
 from tacit.data.published import DATASETS, Download
 from tacit.errors import DataError
 
@@ -126,6 +127,19 @@ def test_check_of_what_is_not_there(write, tmp_path):
         check("mnist", write.root)
     with pytest.raises(DataError, match="neither"):
         check(str(tmp_path / "gone.npz"))
+
+
+def test_check_of_own_data(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,label\n" + "1,yes\n2,no\n" * 5)
+    report = check(str(path))
+    assert report.ok and report.train_records == 10 and report.test_records is None
+    assert report.name == str(path) and "own data" in report.found_at
+    with pytest.raises(DataError, match=r"row 2 .*none of the 2 class names"):
+        check(str(path), options=DataOptions(classes=("yes", "maybe")))
+    path.write_text("a,label\n1,yes\n,no\n")
+    with pytest.raises(DataError, match=r"row 2 .*empty"):
+        check(str(path))
 
 
 class Network:

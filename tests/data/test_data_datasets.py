@@ -81,7 +81,17 @@ def test_unknown_names(tmp_path):
         ("length", None),
         ("hash_buckets", True),
         ("image_size", 0),
+        ("channels", 2),
+        ("channels", True),
         ("classes", 1),
+        ("classes", True),
+        ("classes", "labels"),
+        ("classes", ["only"]),
+        ("classes", ["twice", "twice"]),
+        ("classes", ["", "b"]),
+        ("classes", [" a", "b"]),
+        ("classes", [0, 1]),
+        ("text_column", ""),
         ("scale", (1, 1)),
         ("scale", (0, math.inf)),
         ("scale", (math.nan, 1)),
@@ -112,6 +122,7 @@ def test_unused_options_are_refused(tmp_path, name, option):
     if name == "mine.npz":
         np.savez(tmp_path / name, x=np.eye(2), y=[0, 1])
         name = str(tmp_path / name)
+        option = {**option, "classes": 2}
     with pytest.raises(DataError, match="has no effect"):
         load(name, options=DataOptions(**option))
 
@@ -122,7 +133,7 @@ def test_division_is_pinned_and_complete(tmp_path):
     assert sorted([*train, *test]) == list(range(10))
     features = np.arange(10, dtype=np.float32)[:, None]
     np.savez(tmp_path / "mine.npz", x=features, y=np.arange(10) % 2)
-    data = load(str(tmp_path / "mine.npz"), options=DataOptions(test_fraction=0.3))
+    data = load(str(tmp_path / "mine.npz"), options=DataOptions(classes=2, test_fraction=0.3))
     assert data.test is not None
     assert data.test.features.flatten().tolist() == PINNED
     assert data.test.labels.tolist() == [i % 2 for i in PINNED]

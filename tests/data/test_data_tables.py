@@ -10,10 +10,17 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from tacit.data.datasets import DataOptions, load
-from tacit.errors import DataError
+from tacit.data import datasets
+from tacit.data.datasets import Data, DataOptions
+from tacit.data.text import hashed_id
+from tacit.errors import ArgumentError, DataError
 
 SECRET = "8675309.25"
+
+
+def load(source: str, **options: object) -> Data:
+    """Own records; their classes come from the labels unless the test says otherwise."""
+    return datasets.load(source, options=DataOptions(**{"classes": "from-labels", **options}))
 
 
 @pytest.fixture
@@ -70,13 +77,13 @@ def test_formats_agree(csv_file, parquet_file, npz_file):
 def test_label_column_choice(csv_file):
     content = "a,label,b\n1,0,1\n2,1,0\n"
     assert load(csv_file(content)).train.labels.tolist() == [0, 1]
-    chosen = load(csv_file(content), options=DataOptions(label_column="b"))
+    chosen = load(csv_file(content), label_column="b")
     assert chosen.train.labels.tolist() == [1, 0]
     assert chosen.train.features.tolist() == [[1, 0], [2, 1]]
     last = load(csv_file("a,b\n1,0\n2,1\n"))
     assert last.train.labels.tolist() == [0, 1]
     with pytest.raises(DataError, match=r"label_column 'c'.*a, label, b"):
-        load(csv_file(content), options=DataOptions(label_column="c"))
+        load(csv_file(content), label_column="c")
 
 
 def test_text_labels_become_sorted_classes(csv_file, parquet_file, npz_file):
@@ -89,23 +96,118 @@ def test_text_labels_become_sorted_classes(csv_file, parquet_file, npz_file):
     ):
         data = load(source)
         assert data.class_names == wanted and data.train.labels.tolist() == [1, 0]
-        assert any("class names" in sentence for sentence in data.treated_as_public)
+        assert any("set of labels" in sentence for sentence in data.treated_as_public)
 
 
-def test_classes_fix_the_labels(csv_file):
-    path = csv_file("a,label\n1,0\n2,1.0\n")
-    data = load(path, options=DataOptions(classes=5))
-    assert data.classes == 5
+def test_own_files_are_refused_until_their_classes_are_stated(csv_file, parquet_file, npz_file):
+    for source in (
+        csv_file(f"a,label\n1,yes\n2,x{SECRET}\n"),
+        parquet_file(a=[1, 2], label=["yes", f"x{SECRET}"]),
+        npz_file(x=[[1.0], [2.0]], y=["yes", f"x{SECRET}"]),
+    ):
+        with pytest.raises(ArgumentError, match="is not given") as raised:
+            datasets.load(source)
+        message = str(raised.value)
+        assert """--set 'data.options.classes=["flu", "cold"]'""" in message
+        assert "--set data.options.classes=from-labels" in message
+        assert SECRET not in message and "yes" not in message
+
+
+def test_classes_from_labels_are_named_as_public(csv_file):
+    path = csv_file("a,label\n1,yes\n2,no\n3,rare\n")
+    derived = load(path)
+    assert derived.class_names == ("no", "rare", "yes")
+    assert (
+        'the set of labels, taken from the records themselves because classes = "from-labels"; '
+        "a label that only one record has would show"
+    ) in derived.treated_as_public
+    for classes in (["yes", "rare", "no"], ("no", "yes", "rare", "other")):
+        stated = load(path, classes=classes)
+        assert not any("taken from" in sentence for sentence in stated.treated_as_public)
+        assert f"the names of the {len(classes)} classes (a given option)" in (
+            stated.treated_as_public
+        )
+
+
+def test_one_record_does_not_change_the_stated_classes(csv_file):
+    rows = "a,label\n" + "1,no\n2,yes\n" * 4
+    for classes in (["yes", "no", "rare"], ("rare", "no", "yes")):
+        with_it = load(csv_file(rows + "3,rare\n"), classes=classes)
+        without = load(csv_file(rows), classes=classes)
+        assert with_it.class_names == without.class_names == tuple(classes)
+        assert with_it.train.labels[-1] == classes.index("rare")
+        assert torch.equal(with_it.train.labels[:-1], without.train.labels)
+        assert with_it.treated_as_public == without.treated_as_public
+
+
+def test_class_names_match_labels_as_written(csv_file, parquet_file, npz_file):
+    for source in (
+        csv_file("a,label\n1,b\n2, 7\n3,b\n"),
+        parquet_file(a=[1, 2, 3], label=["b ", "7", "b"]),
+        npz_file(x=[[1.0], [2.0], [3.0]], y=["b", " 7", "b"]),
+    ):
+        assert load(source, classes=["b", "7"]).train.labels.tolist() == [0, 1, 0]
+    whole = npz_file(x=[[1.0], [2.0]], y=[12, 3])
+    assert load(whole, classes=["3", "12"]).train.labels.tolist() == [1, 0]
+    for content in (f"a,label\n1,b\n2,{SECRET}\n", "a,label\n1,b\n2,\n"):
+        with pytest.raises(DataError, match=r"row 2 .*none of the 2 class names") as raised:
+            load(csv_file(content), classes=["b", "7"])
+        assert SECRET not in str(raised.value)
+
+
+def test_a_number_of_classes_fixes_the_labels(csv_file):
+    data = load(csv_file("a,label\n1,0\n2,1.0\n"), classes=5)
+    assert data.class_names == ("0", "1", "2", "3", "4")
+    assert "the number of classes, 5 (a given option)" in data.treated_as_public
     for content in ("a,label\n1,0\n2,5\n", "a,label\n1,0\n2,-1\n"):
         with pytest.raises(DataError, match=r"label in row 2 .*5 classes.*0 to 4"):
-            load(csv_file(content), options=DataOptions(classes=5))
-    with pytest.raises(DataError, match="row 1"):
-        load(csv_file("a,label\n1,no\n2,yes\n"), options=DataOptions(classes=2))
+            load(csv_file(content), classes=5)
+    with pytest.raises(DataError, match=r"row 1 .*list of class names"):
+        load(csv_file("a,label\n1,no\n2,yes\n"), classes=2)
+
+
+def test_texts_become_ids_by_hash_or_public_vocabulary(csv_file, parquet_file, tmp_path):
+    texts, labels = ["Good film, GOOD!", "bad", ""], ["pos", "neg", "neg"]
+    rows = "".join(f'{i},"{t}",{y}\n' for i, (t, y) in enumerate(zip(texts, labels, strict=True)))
+    (tmp_path / "words.txt").write_text("bad\ngood\n")
+    vocabulary = str(tmp_path / "words.txt")
+    for source in (
+        csv_file("id,note,label\n" + rows),
+        parquet_file(id=["x", "y", "z"], note=texts, label=labels),
+    ):
+        given = {"classes": ["neg", "pos"], "text_column": "note", "length": 3}
+        data = load(source, vocabulary=vocabulary, **given)
+        assert (
+            data.kind == "text" and data.token_ids == 4 and data.train.labels.tolist() == [1, 0, 0]
+        )
+        assert data.train.features.tolist() == [[3, 1, 3], [2, 0, 0], [0, 0, 0]]
+        assert data.train.features.dtype == torch.int64
+        assert any("vocabulary of 2 words" in sentence for sentence in data.treated_as_public)
+        hashed = load(source, hash_buckets=50, **given)
+        expected = [hashed_id(word, 50) for word in ("good", "film", "good")]
+        assert hashed.token_ids == 51 and hashed.train.features[0].tolist() == expected
+        assert any("50 ids" in sentence for sentence in hashed.treated_as_public)
+
+
+def test_text_columns_that_cannot_be_read(csv_file, parquet_file):
+    path = csv_file("note,label\nfine,0\nbad,1\n")
+    with pytest.raises(DataError, match=r"column 'note' is not a number.*text_column"):
+        load(path)
+    with pytest.raises(DataError, match="text_column 'text' is not among"):
+        load(path, text_column="text")
+    with pytest.raises(DataError, match="both text and label"):
+        load(path, text_column="label")
+    with pytest.raises(DataError, match=r"vocabulary='words.txt': has no effect.*text_column"):
+        load(path, vocabulary="words.txt")
+    with pytest.raises(DataError, match=r"scale=.*has no effect"):
+        load(path, text_column="note", scale=(0, 1))
+    with pytest.raises(DataError, match="column 'note' has type int64"):
+        load(parquet_file(note=[1, 2], label=[0, 1]), text_column="note")
 
 
 def test_scale_clips_and_maps(csv_file):
     path = csv_file("a,label\n0,0\n5,1\n10,0\n99,1\n-99,0\n")
-    data = load(path, options=DataOptions(scale=(0, 10)))
+    data = load(path, scale=(0, 10))
     assert data.train.features.flatten().tolist() == [-1, 0, 1, 1, -1]
     assert any("bounds 0 to 10" in sentence for sentence in data.treated_as_public)
     assert load(path).train.features.flatten().tolist() == [0, 5, 10, 99, -99]
@@ -198,7 +300,7 @@ def test_npz_test_split(npz_file):
     with pytest.raises(DataError, match="has test records of its own"):
         load(
             npz_file(x=x, y=y, x_test=x, y_test=y),
-            options=DataOptions(test_fraction=0.5),
+            test_fraction=0.5,
         )
     for arrays, reason in (
         ({"x_test": x}, "only one of x_test and y_test"),
