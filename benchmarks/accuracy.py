@@ -27,9 +27,13 @@ TEMPLATES = Path(__file__).parent / "pages"
 ROWS = range(1, 6)
 PAGES = {
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)] + ["mnist"],
-    "dpftrl": [f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", "-banded")]
+    "dpftrl": [
+        f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", "-banded", "-amplified")
+    ]
     + [
-        f"002/table4-row{row}-{kind}" for row in (1, 2, 3) for kind in ("dpsgd", "dpftrl", "banded")
+        f"002/table4-row{row}-{kind}"
+        for row in (1, 2, 3)
+        for kind in ("dpsgd", "dpftrl", "banded", "amplified")
     ],
 }
 PUBLISHED = {

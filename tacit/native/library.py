@@ -227,7 +227,7 @@ def _stream(key: bytes, nonce: bytes) -> _Stream:
 @functools.cache
 def _loaded() -> tuple[Library, ...]:
     """A library for each instruction set that this processor has; none without the kernels."""
-    if os.environ.get("TACIT_NATIVE", "1") == "0" or not _PATH.exists():
+    if not _PATH.exists():
         return ()
     try:
         library = _opened()
@@ -266,6 +266,8 @@ _limit: int | None = None
 
 def active() -> Library | None:
     """The kernels for the best instruction set of this processor, or None without kernels."""
+    if os.environ.get("TACIT_NATIVE", "1") == "0":
+        return None
     libraries = _loaded()[:_limit]
     return libraries[-1] if libraries else None
 
