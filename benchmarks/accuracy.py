@@ -25,15 +25,12 @@ from tacit import config
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 TEMPLATES = Path(__file__).parent / "pages"
 ROWS = range(1, 6)
+BETTER = ("-banded", "-amplified")
 PAGES = {
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)] + ["mnist"],
-    "dpftrl": [
-        f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", "-banded", "-amplified")
-    ]
+    "dpftrl": [f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", *BETTER)]
     + [
-        f"002/table4-row{row}-{kind}"
-        for row in (1, 2, 3)
-        for kind in ("dpsgd", "dpftrl", "banded", "amplified")
+        f"002/table4-row{row}{kind}" for row in (1, 2, 3) for kind in ("-dpsgd", "-dpftrl", *BETTER)
     ],
 }
 PUBLISHED = {
