@@ -23,6 +23,7 @@ from tacit.methods.build import Parts, build, clipping_sentence, step_count
 from tacit.models import validate
 from tacit.noise.normals import SAMPLER
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.optim import Pace, PrivateOptimizer, WeightAverage
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -71,7 +72,9 @@ def assemble(
     else:
         own = PrivateOptimizer(model, optimizer)
     state = TrainingState(model, own, _average(recipe, model))
-    method = build(Parts(recipe, model, records, own, source, state.memory))
+    method = build(
+        Parts(recipe, model, records, own, source, state.memory, SumLog(run.private / "sums"))
+    )
     if ledger is None:
         run.write(run.recipe, recipe.as_toml().encode())
         run.save_key(source, generation)
@@ -157,6 +160,8 @@ def _bits(model: nn.Module, records: Records) -> dict[str, Any]:
     return {
         "records": records.fingerprint(),
         "model": str(model),
+        "trained": [name for name, p in model.named_parameters() if p.requires_grad],
+        "numpy": version("numpy"),
         "tacit": version("tacit"),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),

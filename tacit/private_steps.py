@@ -95,6 +95,8 @@ class PrivateSteps:
 
     def checkpoint(self) -> None:
         """Save the state, so that `resume=True` goes on from here."""
+        if not self._steps.whole:
+            raise ArgumentError("the last step was interrupted half way; its state is not saved")
         self._journal.stamp()
         self._run.save_checkpoint(self._steps.state.snapshot())
 

@@ -135,6 +135,7 @@ class RunDir:
         name = f"step-{snapshot.values['step']:09d}-{_hash(data)[:32]}.safetensors"
         self.write(self.private / name, data, mode=0o600)
         for _, path in sorted(self._checkpoints())[:-_KEPT_CHECKPOINTS]:
+            _overwrite(path)
             path.unlink(missing_ok=True)
 
     def load_checkpoint(self) -> Snapshot | None:
@@ -174,13 +175,11 @@ class RunDir:
         return _hash(self.weights.read_bytes())
 
     def erase_private(self) -> None:
-        """Overwrite the key, then remove the private part."""
+        """Overwrite the key and the checkpoints, which may hold noise, then remove them all."""
         key = self.private / "key.json"
-        for secret in (key, key.with_name(key.name + ".part")):
-            if secret.exists():
-                with _writing(secret), open(secret, "r+b", buffering=0) as file:
-                    file.write(bytes(secret.stat().st_size))
-                    os.fsync(file.fileno())
+        kept = [path for path in self.private.iterdir() if path.is_file()]
+        for secret in sorted(kept, key=lambda path: path != key):
+            _overwrite(secret)
         with _writing(self.private):
             shutil.rmtree(self.private)
 
@@ -210,6 +209,12 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _overwrite(path: Path) -> None:
+    with _writing(path), open(path, "r+b", buffering=0) as file:
+        file.write(bytes(path.stat().st_size))
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from tacit.methods.dpftrl import AmplifiedBanded, DpFtrl
 from tacit.methods.dpsgd import DpSgd
 from tacit.methods.plain import PlainSgd
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.optim import PrivateOptimizer
 from tacit.privacy import amplified, fixed_order
 from tacit.privacy.amplified import GroupedSchedule
@@ -45,6 +46,7 @@ class Parts:
     optimizer: PrivateOptimizer
     source: RandomSource
     memory: dict[str, Tensor]
+    sums: SumLog
 
     @property
     def gatherer(self) -> Gatherer:
@@ -130,6 +132,7 @@ def _dpftrl(parts: Parts) -> Method:
             parts.optimizer,
             parts.source,
             parts.memory,
+            parts.sums,
             relation,
         )
     return DpFtrl(
@@ -140,6 +143,7 @@ def _dpftrl(parts: Parts) -> Method:
         parts.optimizer,
         parts.source,
         parts.memory,
+        parts.sums,
         relation,
     )
 
@@ -172,7 +176,13 @@ def _grouped_schedule(
     recipe: Recipe, chosen: DpFtrlRecipe, records: int, relation: Relation
 ) -> GroupedSchedule:
     privacy, size = recipe.privacy, recipe.training.batch_size
-    bands = chosen.bands or (1 if privacy.noise is None else 0)
+    if chosen.order != "same" or chosen.restart_every or chosen.completion:
+        raise ArgumentError(
+            "order, restart_every and completion are not for mechanism 'amplified', which samples"
+        )
+    if privacy.noise is not None and not chosen.bands:
+        raise ArgumentError("mechanism 'amplified' with a given noise needs method.bands too")
+    bands = chosen.bands or 1
     schedule = GroupedSchedule(
         records, size, step_count(recipe, records), privacy.noise or 1.0, bands
     )

@@ -16,17 +16,19 @@ from dp_accounting import DpEvent
 from tacit.clipping.contract import Batch, ClippingEngine, LossFunction
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import FixedOrderSampler, GroupedPoissonSampler
-from tacit.errors import NoProofError
+from tacit.errors import ArgumentError, NoProofError
 from tacit.methods.base import Promise
 from tacit.methods.clipped import ClippedSteps
 from tacit.noise.correlated import BandedStream, CorrelatedNoise, Memory, TreeStream
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.optim import PrivateOptimizer
 from tacit.privacy.amplified import GroupedSchedule
 from tacit.privacy.claims import Claim
 from tacit.privacy.fixed_order import FixedOrderSchedule
 from tacit.privacy.relations import Relation
 
+_MOST_BYTES = 4 << 30
 _RELEASED = ("the weights after every step", "the number of steps", "the time it took")
 
 
@@ -46,6 +48,7 @@ class DpFtrl:
         optimizer: PrivateOptimizer,
         source: RandomSource,
         memory: Memory,
+        sums: SumLog,
         relation: Relation,
     ) -> None:
         if not isinstance(sampler, FixedOrderSampler):
@@ -66,6 +69,7 @@ class DpFtrl:
             )
         self._schedule = schedule
         size = engine.layout.size
+        _check_memory(schedule.bands, size)
         if correlation.mechanism == "banded":
             stream: BandedStream | TreeStream = BandedStream(schedule.bands, size, source, memory)
         else:
@@ -78,7 +82,7 @@ class DpFtrl:
                 reduced=correlation.reduced,
                 completion=correlation.completion,
             )
-        noise = CorrelatedNoise(stream, schedule.noise)
+        noise = CorrelatedNoise(stream, schedule.noise, source, sums)
         self._steps = ClippedSteps(
             sampler, engine, noise, gatherer, optimizer, source, schedule.batch_size
         )
@@ -127,6 +131,7 @@ class AmplifiedBanded:
         optimizer: PrivateOptimizer,
         source: RandomSource,
         memory: Memory,
+        sums: SumLog,
         relation: Relation,
     ) -> None:
         if sampler.groups != schedule.bands or sampler.probability != schedule.probability:
@@ -135,8 +140,9 @@ class AmplifiedBanded:
                 " record's uses must lie as many steps apart as there are bands"
             )
         self._schedule = schedule
+        _check_memory(schedule.bands, engine.layout.size)
         stream = BandedStream(schedule.bands, engine.layout.size, source, memory)
-        noise = CorrelatedNoise(stream, schedule.noise * schedule.column_norm)
+        noise = CorrelatedNoise(stream, schedule.noise * schedule.column_norm, source, sums)
         self._steps = ClippedSteps(
             sampler, engine, noise, gatherer, optimizer, source, schedule.batch_size
         )
@@ -170,6 +176,15 @@ class AmplifiedBanded:
 
     def claim(self, delta: float) -> Claim | None:
         return None
+
+
+def _check_memory(bands: int, size: int) -> None:
+    needed = 4 * bands * size
+    if needed > _MOST_BYTES:
+        raise ArgumentError(
+            f"bands is {bands}: for {size:,} weights the noise in use would take"
+            f" {needed / 2**30:.1f} GiB; set method.bands to at most {_MOST_BYTES // (4 * size)}"
+        )
 
 
 def _order_sentence(schedule: FixedOrderSchedule) -> str:

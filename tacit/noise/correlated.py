@@ -20,6 +20,7 @@ from tacit.clipping.contract import ClippedSum
 from tacit.errors import ArgumentError, NoProofError
 from tacit.noise.gaussian import PrivateGradient
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.privacy import factors
 from tacit.privacy.participation import completed_size
 from tacit.privacy.relations import Relation
@@ -42,14 +43,18 @@ class CorrelatedNoise:
     Guarantee: the noised sums together are a function of C·g + σz, where row t of g is step t's
     sum in units of its own bounds and z is standard normal. The scale of a step's noise follows
     its bounds, which may change on the way as long as they depend on public values and past
-    releases only.
+    releases only. A step's noise is never added to two different sums.
     """
 
-    def __init__(self, stream: NoiseStream, multiplier: float) -> None:
+    def __init__(
+        self, stream: NoiseStream, multiplier: float, source: RandomSource, sums: SumLog
+    ) -> None:
         if not (multiplier > 0 and math.isfinite(multiplier)):
             raise ArgumentError(f"noise is {multiplier}; it must be a positive finite number")
         self._stream = stream
         self._multiplier = multiplier
+        self._source = source
+        self._sums = sums
 
     def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient:
         """This step's noise, then division by a public constant (never by a count)."""
@@ -58,6 +63,7 @@ class CorrelatedNoise:
                 f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
                 " sensitivity"
             )
+        self._sums.enter(step, self._source.name(clipped.vector))
         noise = self._stream.take(step)
         scales = clipped.noise_scales(self._multiplier, Relation.ZERO_OUT)
         for part, scale in zip(noise.split(clipped.layout.sizes), scales, strict=True):

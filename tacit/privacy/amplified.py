@@ -58,8 +58,9 @@ class GroupedSchedule:
 
     @property
     def column_norm(self) -> float:
-        """Norm of a column of the factor whose first coefficient is one."""
-        return math.sqrt(float((factors.square_root_coefficients(self.bands) ** 2).sum()))
+        """Norm of a column of the factor whose first coefficient is one, rounded up."""
+        squared = float((factors.square_root_coefficients(self.bands) ** 2).sum())
+        return math.sqrt(squared) * (1 + 1e-6 if self.bands > 1 else 1)
 
     def prefix_noise(self) -> float:
         """Root mean square of the noise in the prefix sums, per unit of noise."""

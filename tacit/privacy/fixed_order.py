@@ -22,7 +22,8 @@ from tacit.privacy.relations import Relation
 
 Mechanism = Literal["tree", "banded"]
 BatchOrder = Literal["same", "reshuffled"]
-_TIGHT = 1e-9
+_TIGHT = 1e-6
+_LARGEST_EPSILON = 1e5
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,10 @@ def noise_for(
     """The schedule with the least noise whose ε is at most `epsilon`."""
     from scipy.optimize import brentq
 
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ArgumentError(f"epsilon is {epsilon}; it must be a positive finite number")
+    if not 0 < epsilon <= _LARGEST_EPSILON:
+        raise ArgumentError(
+            f"epsilon is {epsilon}; it must lie above 0 and at most at {_LARGEST_EPSILON:g}"
+        )
 
     def excess(log_noise: float) -> float:
         cost = replace(schedule, noise=math.exp(log_noise)).proven(delta, relation)

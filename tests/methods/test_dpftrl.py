@@ -19,6 +19,7 @@ from tacit.errors import NoProofError, RunError
 from tacit.losses import cross_entropy
 from tacit.methods.dpftrl import AmplifiedBanded, DpFtrl
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.privacy.amplified import GroupedSchedule
 from tacit.privacy.factors import banded_variances, square_root_coefficients, tree_variances
 from tacit.privacy.fixed_order import Correlation, FixedOrderSchedule
@@ -140,6 +141,7 @@ def bound(schedule: FixedOrderSchedule, sampler: object) -> DpFtrl:
         None,  # type: ignore[arg-type]
         SOURCE,
         {},
+        SumLog(),
         tacit.Relation.ZERO_OUT,
     )
 
@@ -167,6 +169,7 @@ def test_groups_must_be_as_many_as_bands() -> None:
             None,  # type: ignore[arg-type]
             SOURCE,
             {},
+            SumLog(),
             tacit.Relation.ZERO_OUT,
         )
 
@@ -185,3 +188,30 @@ def test_a_run_that_would_draw_other_noise_is_not_continued_and_not_lost(
         tacit.fit(small_model(), changed, recipe=recipe, out=out, resume=True)
     assert (out / "private" / "key.json").read_bytes() == key
     assert tacit.fit(small_model(), records, recipe=recipe, out=out, resume=True).epsilon > 0
+
+
+class Scaled(nn.Module):
+    """A model whose printed form hides what it computes."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.linear = small_model()
+        self.gain = gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.linear(x) * self.gain
+        return scores
+
+
+@pytest.mark.parametrize("mechanism", ["tree", "banded", "amplified"])
+def test_noise_of_a_lost_step_is_not_given_to_another_sum(
+    tmp_path: Path, records: TensorRecords, mechanism: str
+) -> None:
+    recipe, out = recipe_for(mechanism, bands=0 if mechanism == "tree" else 3), tmp_path / "run"
+    steps = prepared(out, records, recipe, Scaled(1.0))
+    steps.advance(cross_entropy)
+    steps.ledger.close()
+    del steps
+    with pytest.raises(RunError, match="must not cover two sums"):
+        tacit.fit(Scaled(0.0), records, recipe=recipe, out=out, resume=True)
+    assert tacit.fit(Scaled(1.0), records, recipe=recipe, out=out, resume=True).epsilon > 0
