@@ -37,7 +37,7 @@ _BLOCK = 1 << 16
 _ZEROS = bytes(4 * _BLOCK)
 _LONGEST = 16 << 32
 """Words before the cipher's counter of blocks would run into the nonce."""
-_LEAF = 1 << 16
+_LEAF = 1 << 20
 
 
 class RandomSource:
@@ -130,8 +130,8 @@ class RandomSource:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.
 
         Guarantee: two tensors of other bytes, chosen without knowledge of the key, share a name
-        with probability below 2⁻⁹⁰. Each leaf of 64 KiB has a Poly1305 tag (other leaves share
-        it with probability 2⁻⁹¹), and BLAKE2b, keyed, collects tags and length. Names must not
+        with probability below 2⁻⁸⁶. Each leaf of 1 MiB has a Poly1305 tag (other leaves share
+        it with probability 2⁻⁸⁷), and BLAKE2b, keyed, collects tags and length. Names must not
         be published; noise under a name that only the key knows may be.
         """
         flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
