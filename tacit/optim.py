@@ -110,8 +110,8 @@ def weights_swapped(model: nn.Module, values: Mapping[str, Tensor] | None) -> It
         yield
         return
     own = {name: p.detach().clone() for name, p in model.named_parameters()}
-    _copy_into(model, values)
     try:
+        _copy_into(model, values)
         yield
     finally:
         _copy_into(model, own)

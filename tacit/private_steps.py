@@ -22,11 +22,12 @@ from tacit.progress import Silent
 
 
 class PrivateSteps:
-    """Yields Poisson-sampled batches; `step(loss)` makes one private update from the last one.
+    """Yields the method's batches; `step(loss)` makes one private update from the last one.
 
     Guarantee: every update is in the ledger on disk before it is applied, and the steps together
     cost no more than the budget. A resumed loop draws new noise and pays again for steps it lost,
-    as its loss and batches are not the library's own. The batches themselves are private: only
+    as its loss and batches are not the library's own; with correlated noise it cannot be resumed.
+    The batches themselves are private: only
     the model's weights, and what is computed from them, may leave the loop.
 
     >>> import tempfile, torch, tacit
@@ -95,6 +96,11 @@ class PrivateSteps:
 
     def checkpoint(self) -> None:
         """Save the state, so that `resume=True` goes on from here."""
+        if self._recipe.method.correlated:
+            raise ArgumentError(
+                "a loop of one's own with correlated noise cannot be resumed, so there is nothing"
+                " to save: use tacit.fit, or method dpsgd"
+            )
         if not self._steps.whole:
             raise ArgumentError("the last step was interrupted half way; its state is not saved")
         self._journal.stamp()

@@ -20,6 +20,7 @@ class Items(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, labels: list[int]) -> None:
         self._labels = labels
+        self._bad: int | None = None
         self.read = 0
 
     def __len__(self) -> int:
@@ -27,7 +28,8 @@ class Items(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         self.read += 1
-        return torch.full((FEATURES,), float(index)), self._labels[index]
+        value = float("nan") if index == self._bad else float(index)
+        return torch.full((FEATURES,), value), self._labels[index]
 
 
 class ItemsWithTargets(Items):
@@ -45,6 +47,19 @@ def test_labels_of_a_dataset_are_checked_before_a_run_exists(
 ) -> None:
     data = kind([*[0, 1, 2] * 20, wrong])
     with pytest.raises(DataError, match=rf"outside 0…{CLASSES - 1}"):
+        tacit.fit(small_model(), data, recipe=small_recipe(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_of_a_dataset_are_checked_and_read_once_before_training(tmp_path: Path) -> None:
+    data = Items([0, 1, 2] * 20)
+    records = as_records(data)
+    check_labels(records, small_model(), cross_entropy)
+    read = data.read
+    check_labels(records, small_model(), cross_entropy)
+    assert read <= 62 and data.read <= read + 1
+    data._bad = 7
+    with pytest.raises(DataError, match="NaN"):
         tacit.fit(small_model(), data, recipe=small_recipe(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

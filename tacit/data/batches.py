@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,11 +65,7 @@ class TensorRecords:
         if len(features) != len(labels):
             raise DataError(f"{len(features)} records but {len(labels)} labels; they must match")
         features = _single(features)
-        if features.is_floating_point() and not bool(torch.isfinite(features).all()):
-            raise DataError(
-                "features hold values that are NaN, infinite or too large for float32; clean them"
-                " before training"
-            )
+        _check_finite(features)
         self.features, self._labels = features, labels
         broadcast = (-1, *([1] * (features.dim() - 2)))
         self._mean = torch.tensor(mean).view(broadcast) if mean else None
@@ -108,13 +105,20 @@ class DatasetRecords:
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def labels(self) -> Tensor:
-        """From `targets` where the dataset keeps them apart; otherwise every record is read."""
+        """From `targets` where the dataset keeps them apart; otherwise every record is read, once,
+        and its features are checked on the way."""
         targets = getattr(self._dataset, "targets", None)
         if targets is not None and len(targets) == len(self):
             return torch.as_tensor(targets)
-        return torch.cat([self.batch(torch.tensor([i]))[-1] for i in range(len(self))])
+        return torch.cat([self._checked(i)[-1] for i in range(len(self))])
+
+    def _checked(self, index: int) -> Batch:
+        batch = self.batch(torch.tensor([index]))
+        for features in batch[:-1]:
+            _check_finite(features)
+        return batch
 
     def batch(self, indices: Tensor) -> Batch:
         if len(indices) == 0:
@@ -126,6 +130,14 @@ class DatasetRecords:
         """Of the length and of up to 256 records spread evenly, as reading all may be slow."""
         some = torch.linspace(0, len(self) - 1, min(len(self), _FINGERPRINTED)).long()
         return f"{len(self)} {_hash_of(self.batch(some))}"
+
+
+def _check_finite(features: Tensor) -> None:
+    if features.is_floating_point() and not bool(torch.isfinite(features).all()):
+        raise DataError(
+            "features hold values that are NaN, infinite or too large for float32; clean them"
+            " before training"
+        )
 
 
 def _single(features: Tensor) -> Tensor:

@@ -89,8 +89,9 @@ def clipping_sentence(recipe: Recipe) -> str:
     if not isinstance(method, ClippedRecipe):
         return "none"
     rule = "normalised to" if method.clipping == "automatic" else "clipped to"
+    noise = "normal noise, correlated over the steps," if method.correlated else "normal noise"
     return (
-        f"each record's gradient is {rule} norm {method.clip:g}, their sum gets normal noise and is"
+        f"each record's gradient is {rule} norm {method.clip:g}, their sum gets {noise} and is"
         " divided by the expected batch size"
     )
 

@@ -188,7 +188,7 @@ def _check_memory(bands: int, size: int) -> None:
 
 
 def _order_sentence(schedule: FixedOrderSchedule) -> str:
-    each = f"every record once in each epoch of {schedule.batches} batches, none left out"
+    each = f"every record at most once in each epoch of {schedule.batches} batches"
     if schedule.correlation.order == "reshuffled":
         return f"no sampling: {each}, in a new order each epoch, accounted for at the worst order"
     return f"no sampling: {each}, in one order fixed before training"

@@ -55,8 +55,14 @@ def epsilon(
 
 
 def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> Accountant:
-    """The accountant that `epsilon` takes its number from: RDP where PLD has no finite bound."""
+    """The accountant that `epsilon` takes its number from.
+
+    For PLD that is the exact Gaussian where nothing is sampled, and RDP where PLD has no finite
+    bound.
+    """
     leaves = _frozen(event)
+    if accountant is Accountant.PLD and _all_gaussian(leaves):
+        return Accountant.GAUSSIAN
     if accountant is not Accountant.PLD or relation not in _HAS_RDP or _is_unprotected(leaves):
         return accountant
     sampled = any(isinstance(leaf, dpa.PoissonSampledDpEvent) for leaf, _ in leaves)
@@ -104,6 +110,10 @@ def _sampled_gaussian(event: DpEvent) -> tuple[float, float]:
     raise NoProofError(f"no proof here covers {event!r}; it cannot be accounted for")
 
 
+def _all_gaussian(leaves: Leaves) -> bool:
+    return bool(leaves) and all(isinstance(event, dpa.GaussianDpEvent) for event, _ in leaves)
+
+
 def _is_unprotected(leaves: Leaves) -> bool:
     return any(isinstance(event, dpa.NonPrivateDpEvent) for event, _ in leaves)
 
@@ -137,7 +147,7 @@ def _pld(leaves: Leaves, delta: float, relation: Relation) -> float:
         return math.inf
     if not leaves:
         return 0.0
-    if all(isinstance(event, dpa.GaussianDpEvent) for event, _ in leaves):
+    if _all_gaussian(leaves):
         return _gaussian(leaves, delta, relation)
     found = _numerical(leaves, delta, relation)
     if math.isinf(found) and relation in _HAS_RDP:

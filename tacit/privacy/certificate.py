@@ -76,6 +76,11 @@ def issue(
         each.value: round_up(accountants.epsilon(covering, at_delta, each, accountant))
         for each in shown
     }
+    proven = {
+        name: value
+        for name, value in proven.items()
+        if name == relation.value or math.isfinite(value)
+    }
     epsilon = proven.get(relation.value)
     private = epsilon is not None and math.isfinite(epsilon)
     release = next((e.body for e in reversed(entries) if e.kind == "release"), None)
@@ -120,11 +125,10 @@ def _larger(
 
 def _named(accountant: Accountant, event: DpEvent, delta: float, shown: Sequence[Relation]) -> str:
     """The accountant, and for which relations another one had to stand in for it."""
-    replaced = [
-        each.value
-        for each in shown
-        if accountants.applied(event, delta, each, accountant) is not accountant
-    ]
+    used = {each: accountants.applied(event, delta, each, accountant) for each in shown}
+    if set(used.values()) == {Accountant.GAUSSIAN}:
+        return Accountant.GAUSSIAN.value
+    replaced = [each.value for each, found in used.items() if found is not accountant]
     if not replaced:
         return accountant.value
     return (

@@ -172,3 +172,7 @@ def test_a_step_never_noises_two_sums_also_after_a_crash(tmp_path: Path) -> None
     again.enter(2, "dd")
     with pytest.raises(RunError, match="step 1 was noised before"):
         again.enter(1, "ab")
+    third = SumLog(path)
+    third.enter(2, "dd")
+    with pytest.raises(RunError, match="step 2 was noised before"):
+        third.enter(2, "c")
