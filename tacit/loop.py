@@ -93,7 +93,8 @@ def fit(
     if public is not None:
         check_labels(public, model, loss, "test")
     run = directory(out, resume)
-    if resume and run.finished:
+    if resume and released(run):
+        run.erase_private()
         return certified(run)
     facts = facts or _own_facts(public)
     with started(run, resume):
@@ -144,6 +145,14 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
     run.write_json(run.metrics, metrics)
     run.erase_private()
     return certified(run)
+
+
+def released(run: RunDir) -> bool:
+    """Whether the weights are out with all that belongs to them, and only the end is missing."""
+    entries = ledger.read(run.ledger)
+    if not run.weights.exists() or not run.metrics.exists() or entries[-1].kind != "release":
+        return False
+    return bool(entries[-1].body["weights_sha256"] == run.weights_hash())
 
 
 def certified(run: RunDir) -> Result:

@@ -27,8 +27,8 @@ class PrivateSteps:
     Guarantee: every update is in the ledger on disk before it is applied, and the steps together
     cost no more than the budget. A resumed loop draws new noise and pays again for steps it lost,
     as its loss and batches are not the library's own; with correlated noise it cannot be resumed.
-    The batches themselves are private: only
-    the model's weights, and what is computed from them, may leave the loop.
+    The batches themselves are private: only the model's weights, and what is computed from them,
+    may leave the loop.
 
     >>> import tempfile, torch, tacit
     >>> x, y = torch.randn(200, 4), torch.randint(0, 2, (200,))

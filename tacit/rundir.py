@@ -176,6 +176,8 @@ class RunDir:
 
     def erase_private(self) -> None:
         """Overwrite the key and the checkpoints, which may hold noise, then remove them all."""
+        if not self.private.exists():
+            return
         key = self.private / "key.json"
         kept = [path for path in self.private.iterdir() if path.is_file()]
         for secret in sorted(kept, key=lambda path: path != key):
