@@ -19,7 +19,8 @@ from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ArgumentError, ModelError, RunError
 from tacit.losses import LossCheck, one_record
 from tacit.methods.base import Method
-from tacit.methods.build import Parts, build, clipping_sentence, step_count
+from tacit.methods.build import build, clipping_sentence
+from tacit.methods.parts import Parts, step_count
 from tacit.models import validate
 from tacit.noise.normals import SAMPLER
 from tacit.noise.source import RandomSource

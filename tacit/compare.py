@@ -10,8 +10,9 @@ from typing import Any
 
 from tacit import config, verify
 from tacit.board import Board
-from tacit.config import PlainRecipe, Recipe
+from tacit.config import Recipe
 from tacit.errors import ArgumentError, RunError
+from tacit.method_sections import PlainRecipe
 from tacit.report.comparison import write_comparison
 from tacit.report.groups import Group, Member, flat
 from tacit.report.labels import labelled

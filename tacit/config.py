@@ -12,26 +12,22 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
 import tomli_w
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from tacit.clipping.engines import EngineName
-from tacit.data.batches import Augmentation
 from tacit.errors import ArgumentError
-from tacit.models import InitialWeights
-from tacit.optim import Schedule
-from tacit.privacy.fixed_order import BatchOrder
-from tacit.privacy.relations import Relation
+from tacit.method_sections import METHODS, DpSgdRecipe, MethodRecipe
+from tacit.recipe_sections import (
+    DataRecipe,
+    ModelRecipe,
+    PrivacyRecipe,
+    RunRecipe,
+    Section,
+    TrainingRecipe,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -39,157 +35,13 @@ else:
     import tomli as tomllib
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("true and false are not numbers")
-    return value
-
-
-_Number = BeforeValidator(_number)
-Positive = Annotated[float, _Number, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, _Number, Field(ge=0, allow_inf_nan=False)]
-Clip = Annotated[float, _Number, Field(ge=1e-6, le=1e6)]
-Fraction = Annotated[float, _Number, Field(ge=0, lt=1)]
-Count = Annotated[int, _Number, Field(gt=0)]
-CountFromZero = Annotated[int, _Number, Field(ge=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DataRecipe(_Section):
-    """Which records, and which of them are for evaluation."""
-
-    name: str = "digits"
-    holdout: CountFromZero = 0
-    """Evaluate on this many records taken out of the training set, instead of the test set."""
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class ModelRecipe(_Section):
-    """Which network; "auto" chooses by the kind of data."""
-
-    name: str = "auto"
-    initial: InitialWeights = "torch"
-    """How the first weights are drawn."""
-    mend: bool = False
-    """Replace layers that cannot be private by ones that can."""
-
-
-class _Method(_Section):
-    correlated: ClassVar[bool] = False
-    """Whether later noise depends on earlier draws, so that a run cannot go on with a new key."""
-
-
-class ClippedRecipe(_Method):
-    """How per-record gradients are clipped."""
-
-    clip: Clip = 1.0
-    clipping: Literal["flat", "automatic"] = "flat"
-
-
-class DpSgdRecipe(ClippedRecipe):
-    """DP-SGD."""
-
-    name: Literal["dpsgd"] = "dpsgd"
-
-
-class DpFtrlRecipe(ClippedRecipe):
-    """DP-FTRL: how noise is shared between steps."""
-
-    correlated: ClassVar[bool] = True
-    name: Literal["dpftrl"] = "dpftrl"
-    mechanism: Literal["tree", "banded", "amplified"] = "tree"
-    restart_every: CountFromZero = 0
-    """Epochs after which a new tree starts; 0 keeps one tree."""
-    completion: bool = False
-    """Fill up a tree with empty leaves before a restart."""
-    reduced: bool = True
-    """Honaker's estimate: less variance from the same nodes."""
-    order: BatchOrder = "same"
-    bands: CountFromZero = 0
-    """Bands of the factor, and groups of the amplified one; 0 chooses them."""
-
-
-class PlainRecipe(_Method):
-    """Plain SGD, without privacy."""
-
-    name: Literal["plain"] = "plain"
-
-
-MethodRecipe = Annotated[DpSgdRecipe | DpFtrlRecipe | PlainRecipe, Field(discriminator="name")]
-
-
-class PrivacyRecipe(_Section):
-    """The promise: give epsilon, and the noise is solved for; or give the noise. Given both, the
-    noise is used and must keep within epsilon. Given neither, epsilon is 3."""
-
-    epsilon: Positive | None = None
-    delta: Annotated[float, _Number, Field(gt=0, lt=1)] = 1e-5
-    noise: Positive | None = None
-    relation: Relation | None = None
-    """Against which change the promise is made; the method's own where none is given."""
-    tuned_on: str = ""
-    """In words, for the certificate: what the recipe's settings were tuned on."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _three_by_default(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("epsilon") is values.get("noise") is None:
-            return {**values, "epsilon": 3.0}
-        return values
-
-
-class TrainingRecipe(_Section):
-    """How the weights are updated."""
-
-    epochs: Positive = 10.0
-    batch_size: Count = 256
-    micro_batch: Count = 256
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    learning_rate: Positive = 0.5
-    momentum: Fraction = 0.0
-    weight_decay: NotNegative = 0.0
-    schedule: Schedule = Schedule.CONSTANT
-    warmup: Fraction = 0.0
-    average: Fraction = 0.0
-    """Decay of the exponential moving average of the weights; 0 releases the last weights."""
-    views: Count = 1
-    """Augmented copies of each record whose gradients are averaged before clipping."""
-    augment: tuple[Augmentation, ...] = ()
-
-    @model_validator(mode="after")
-    def _views_need_augmentation(self) -> TrainingRecipe:
-        if self.views > 1 and not self.augment:
-            raise ValueError("views above 1 need augment, or every copy is the same")
-        return self
-
-
-class RunRecipe(_Section):
-    """What does not change the promise."""
-
-    seed: CountFromZero | None = None
-    """Fixes all randomness; anyone who knows it can subtract the noise."""
-    evaluate_every: Positive = 1.0
-    """Epochs between evaluations."""
-    engine: EngineName = "fast"
-    """How clipped sums are computed; all engines give the same sum."""
-    deterministic: bool = True
-    """Choose algorithms by a fixed rule, so that a resumed run repeats itself bit for bit. Without
-    it they are timed, which can be faster; a resumed run then draws new noise and pays again for
-    the steps it lost."""
-
-
-class Recipe(_Section):
+class Recipe(Section):
     """A whole run."""
 
     title: str = ""
     data: DataRecipe = DataRecipe()
     model: ModelRecipe = ModelRecipe()
-    method: Annotated[DpSgdRecipe | DpFtrlRecipe | PlainRecipe, Field(discriminator="name")] = (
-        DpSgdRecipe()
-    )
+    method: MethodRecipe = DpSgdRecipe()
     privacy: PrivacyRecipe = PrivacyRecipe(epsilon=3.0)
     training: TrainingRecipe = TrainingRecipe()
     run: RunRecipe = RunRecipe()
@@ -237,24 +89,16 @@ class Recipe(_Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-_METHODS: dict[str, type[BaseModel]] = {
-    "dpsgd": DpSgdRecipe,
-    "dpftrl": DpFtrlRecipe,
-    "plain": PlainRecipe,
-}
+_SECTIONS: tuple[tuple[str, type[Section]], ...] = (
+    ("data", DataRecipe),
+    ("model", ModelRecipe),
+    *(("method", method) for method in METHODS.values()),
+    ("privacy", PrivacyRecipe),
+    ("training", TrainingRecipe),
+    ("run", RunRecipe),
+)
 _SECTION_OF = {
-    key: section
-    for section, model in (
-        ("data", DataRecipe),
-        ("model", ModelRecipe),
-        ("method", DpSgdRecipe),
-        ("method", DpFtrlRecipe),
-        ("privacy", PrivacyRecipe),
-        ("training", TrainingRecipe),
-        ("run", RunRecipe),
-    )
-    for key in model.model_fields
-    if key != "name"
+    key: name for name, section in _SECTIONS for key in section.model_fields if key != "name"
 }
 
 
@@ -330,7 +174,7 @@ def _explain(error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
         path = [str(part) for part in problem["loc"]]
-        key = ".".join(part for part in path if part not in _METHODS)
+        key = ".".join(part for part in path if part not in METHODS)
         if problem["type"] == "extra_forbidden":
             known = _known_keys(path[:-1])
             near = get_close_matches(path[-1], known, 1, cutoff=0.5)
@@ -344,8 +188,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: list[str]) -> list[str]:
     section: type[BaseModel] = Recipe
     for part in path:
-        if part in _METHODS:
-            section = _METHODS[part]
+        if part in METHODS:
+            section = METHODS[part]
             continue
         field: FieldInfo | None = section.model_fields.get(part)
         if field is not None and isinstance(field.annotation, type):

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 from tacit.board import Board, SilentBoard
-from tacit.config import PlainRecipe, Recipe
+from tacit.config import Recipe
 from tacit.errors import RunError, TacitError
+from tacit.method_sections import PlainRecipe
 from tacit.progress import Moment
 from tacit.rundir import RunDir
 

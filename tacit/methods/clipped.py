@@ -1,4 +1,4 @@
-"""The step that DP-SGD and DP-FTRL share: gather, clip, add noise, divide, update."""
+"""What methods with clipped gradients share: gather, clip, add noise, divide, update."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from dp_accounting import DpEvent
+
 from tacit.clipping.contract import Batch, ClippedSum, ClippingEngine, LossFunction
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import Indices
+from tacit.methods.base import Promise
 from tacit.noise.gaussian import PrivateGradient
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
+from tacit.privacy.claims import Claim
+
+RELEASED = ("the weights after every step", "the number of steps", "the time it took")
 
 
 class Sampler(Protocol):
@@ -26,25 +32,63 @@ class Noise(Protocol):
     def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient: ...
 
 
-@dataclass(frozen=True)
-class ClippedSteps:
-    """Everything a step is made of. The sum is divided by `denominator`, a public constant."""
+class Schedule(Protocol):
+    """What the steps release and what that costs, from public values alone."""
 
-    sampler: Sampler
+    @property
+    def batch_size(self) -> float: ...
+
+    def charge(self, step: int) -> DpEvent: ...
+
+    def claimed(self, delta: float) -> Claim | None: ...
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What turns records into clipped sums, and private gradients into new weights."""
+
     engine: ClippingEngine
-    noise: Noise
     gatherer: Gatherer
     optimizer: PrivateOptimizer
     source: RandomSource
-    denominator: float
+
+
+class ClippedMethod:
+    """Steps that release a noised sum of clipped gradients, divided by a public constant.
+
+    A subclass binds sampler, noise and schedule that one proof covers, and says so in `promise`.
+    """
+
+    def __init__(
+        self,
+        promise: Promise,
+        schedule: Schedule,
+        sampler: Sampler,
+        noise: Noise,
+        equipment: Equipment,
+    ) -> None:
+        self.promise = promise
+        self._schedule = schedule
+        self._sampler = sampler
+        self._noise = noise
+        self._equipment = equipment
+
+    def charge(self, step: int) -> DpEvent:
+        """What step `step` will release, by the schedule."""
+        return self._schedule.charge(step)
 
     def draw(self, step: int) -> Iterable[Batch]:
         """The records of a step, in micro-batches."""
-        seed = self.source.torch_seed("augmentation", step)
-        return self.gatherer.micro_batches(self.sampler.draw(step), seed)
+        seed = self._equipment.source.torch_seed("augmentation", step)
+        return self._equipment.gatherer.micro_batches(self._sampler.draw(step), seed)
 
-    def take(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
+    def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         """One update of the weights from the noised sum."""
-        clipped = self.engine.clipped_sum(loss, batches, self.gatherer.views)
-        private = self.noise.privatise(clipped, step, self.denominator)
-        self.optimizer.apply(private, step)
+        engine, gatherer = self._equipment.engine, self._equipment.gatherer
+        clipped = engine.clipped_sum(loss, batches, gatherer.views)
+        private = self._noise.privatise(clipped, step, self._schedule.batch_size)
+        self._equipment.optimizer.apply(private, step)
+
+    def claim(self, delta: float) -> Claim | None:
+        """What the method's paper would say of this schedule."""
+        return self._schedule.claimed(delta)

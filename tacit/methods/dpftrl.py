@@ -9,30 +9,24 @@ Proofs: docs/proofs/dpftrl.md (tree), docs/proofs/banded.md (banded, and with sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from dp_accounting import DpEvent
-
-from tacit.clipping.contract import Batch, ClippingEngine, LossFunction
-from tacit.data.batches import Gatherer
+from tacit.config import Recipe
 from tacit.data.sampling import FixedOrderSampler, GroupedPoissonSampler
 from tacit.errors import ArgumentError, NoProofError
+from tacit.method_sections import DpFtrlRecipe
 from tacit.methods.base import Promise
-from tacit.methods.clipped import ClippedSteps
+from tacit.methods.clipped import RELEASED, ClippedMethod, Equipment
+from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.noise.correlated import BandedStream, CorrelatedNoise, Memory, TreeStream
-from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
-from tacit.optim import PrivateOptimizer
+from tacit.privacy import amplified, fixed_order
 from tacit.privacy.amplified import GroupedSchedule
-from tacit.privacy.claims import Claim
-from tacit.privacy.fixed_order import FixedOrderSchedule
+from tacit.privacy.fixed_order import Correlation, FixedOrderSchedule
 from tacit.privacy.relations import Relation
 
 _MOST_BYTES = 4 << 30
-_RELEASED = ("the weights after every step", "the number of steps", "the time it took")
 
 
-class DpFtrl:
+class DpFtrl(ClippedMethod):
     """Binds the order of batches, clipping, correlated noise and event.
 
     Guarantee: all steps up to t together release one Gaussian mechanism whose squared
@@ -43,10 +37,7 @@ class DpFtrl:
         self,
         schedule: FixedOrderSchedule,
         sampler: FixedOrderSampler,
-        engine: ClippingEngine,
-        gatherer: Gatherer,
-        optimizer: PrivateOptimizer,
-        source: RandomSource,
+        equipment: Equipment,
         memory: Memory,
         sums: SumLog,
         relation: Relation,
@@ -67,30 +58,12 @@ class DpFtrl:
                 f"the order has {sampler.batches} batches per epoch, the schedule"
                 f" {schedule.batches}; they must agree"
             )
-        self._schedule = schedule
-        size = engine.layout.size
-        _check_memory(schedule.bands, size)
-        if correlation.mechanism == "banded":
-            stream: BandedStream | TreeStream = BandedStream(schedule.bands, size, source, memory)
-        else:
-            leaves = correlation.restart_every * schedule.batches or schedule.steps
-            stream = TreeStream(
-                leaves,
-                size,
-                source,
-                memory,
-                reduced=correlation.reduced,
-                completion=correlation.completion,
-            )
-        noise = CorrelatedNoise(stream, schedule.noise, source, sums)
-        self._steps = ClippedSteps(
-            sampler, engine, noise, gatherer, optimizer, source, schedule.batch_size
-        )
-        self.promise = Promise(
+        stream = _stream(schedule, equipment, memory)
+        promise = Promise(
             method="dpftrl",
             relation=relation,
             steps=schedule.steps,
-            released=_RELEASED,
+            released=RELEASED,
             sampling=_order_sentence(schedule),
             proof="docs/proofs/banded.md" if schedule.bands else "docs/proofs/dpftrl.md",
             details={
@@ -101,21 +74,11 @@ class DpFtrl:
                 "sensitivity_squared": schedule.sensitivity_squared,
             },
         )
-
-    def charge(self, step: int) -> DpEvent:
-        return self._schedule.charge(step)
-
-    def draw(self, step: int) -> Iterable[Batch]:
-        return self._steps.draw(step)
-
-    def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
-        self._steps.take(step, loss, batches)
-
-    def claim(self, delta: float) -> Claim | None:
-        return self._schedule.claimed(delta)
+        noise = CorrelatedNoise(stream, schedule.noise, equipment.source, sums)
+        super().__init__(promise, schedule, sampler, noise, equipment)
 
 
-class AmplifiedBanded:
+class AmplifiedBanded(ClippedMethod):
     """Banded noise on Poisson samples from groups that take turns.
 
     Guarantee: each round of as many steps as there are bands releases
@@ -126,10 +89,7 @@ class AmplifiedBanded:
         self,
         schedule: GroupedSchedule,
         sampler: GroupedPoissonSampler,
-        engine: ClippingEngine,
-        gatherer: Gatherer,
-        optimizer: PrivateOptimizer,
-        source: RandomSource,
+        equipment: Equipment,
         memory: Memory,
         sums: SumLog,
         relation: Relation,
@@ -139,18 +99,14 @@ class AmplifiedBanded:
                 f"the sampler has {sampler.groups} groups, the factor {schedule.bands} bands; a"
                 " record's uses must lie as many steps apart as there are bands"
             )
-        self._schedule = schedule
-        _check_memory(schedule.bands, engine.layout.size)
-        stream = BandedStream(schedule.bands, engine.layout.size, source, memory)
-        noise = CorrelatedNoise(stream, schedule.noise * schedule.column_norm, source, sums)
-        self._steps = ClippedSteps(
-            sampler, engine, noise, gatherer, optimizer, source, schedule.batch_size
-        )
-        self.promise = Promise(
+        size = equipment.engine.layout.size
+        _check_memory(schedule.bands, size)
+        stream = BandedStream(schedule.bands, size, equipment.source, memory)
+        promise = Promise(
             method="dpftrl",
             relation=relation,
             steps=schedule.steps,
-            released=_RELEASED,
+            released=RELEASED,
             sampling=(
                 f"{schedule.bands} groups by position take turns; every record of the group"
                 f" independently with probability {sampler.probability:.8g}"
@@ -164,18 +120,85 @@ class AmplifiedBanded:
                 "mechanism": f"banded square root with {schedule.bands} bands, with sampling",
             },
         )
+        scale = schedule.noise * schedule.column_norm
+        noise = CorrelatedNoise(stream, scale, equipment.source, sums)
+        super().__init__(promise, schedule, sampler, noise, equipment)
 
-    def charge(self, step: int) -> DpEvent:
-        return self._schedule.charge(step)
 
-    def draw(self, step: int) -> Iterable[Batch]:
-        return self._steps.draw(step)
+def from_recipe(parts: Parts, chosen: DpFtrlRecipe) -> ClippedMethod:
+    """The method of a recipe, its noise solved for where only ε is given."""
+    recipe, count = parts.recipe, len(parts.records)
+    relation = recipe.privacy.relation or Relation.ZERO_OUT
+    size, equipment = recipe.training.batch_size, parts.equipment(chosen)
+    if chosen.mechanism == "amplified":
+        grouped = _grouped_schedule(recipe, chosen, count, relation)
+        groups = GroupedPoissonSampler(count, size, grouped.bands, parts.source)
+        return AmplifiedBanded(grouped, groups, equipment, parts.memory, parts.sums, relation)
+    schedule = _fixed_order_schedule(recipe, chosen, count, relation)
+    order = FixedOrderSampler(count, size, parts.source, chosen.order == "reshuffled")
+    return DpFtrl(schedule, order, equipment, parts.memory, parts.sums, relation)
 
-    def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
-        self._steps.take(step, loss, batches)
 
-    def claim(self, delta: float) -> Claim | None:
-        return None
+def _fixed_order_schedule(
+    recipe: Recipe, chosen: DpFtrlRecipe, records: int, relation: Relation
+) -> FixedOrderSchedule:
+    privacy = recipe.privacy
+    schedule = FixedOrderSchedule(
+        records,
+        recipe.training.batch_size,
+        step_count(recipe, records),
+        privacy.noise or 1.0,
+        Correlation(
+            "banded" if chosen.mechanism == "banded" else "tree",
+            chosen.restart_every,
+            chosen.completion,
+            chosen.reduced,
+            chosen.order,
+            chosen.bands,
+        ),
+    )
+    if privacy.noise is not None:
+        check_budget(schedule.proven(privacy.delta, relation), recipe)
+        return schedule
+    return fixed_order.noise_for(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
+
+
+def _grouped_schedule(
+    recipe: Recipe, chosen: DpFtrlRecipe, records: int, relation: Relation
+) -> GroupedSchedule:
+    privacy, size = recipe.privacy, recipe.training.batch_size
+    if chosen.order != "same" or chosen.restart_every or chosen.completion:
+        raise ArgumentError(
+            "order, restart_every and completion are not for mechanism 'amplified', which samples"
+        )
+    if privacy.noise is not None and not chosen.bands:
+        raise ArgumentError("mechanism 'amplified' with a given noise needs method.bands too")
+    bands = chosen.bands or 1
+    schedule = GroupedSchedule(
+        records, size, step_count(recipe, records), privacy.noise or 1.0, bands
+    )
+    if privacy.noise is not None:
+        check_budget(schedule.proven(privacy.delta, relation), recipe)
+        return schedule
+    solver = amplified.noise_for if chosen.bands else amplified.best_bands
+    return solver(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
+
+
+def _stream(
+    schedule: FixedOrderSchedule, equipment: Equipment, memory: Memory
+) -> BandedStream | TreeStream:
+    correlation, size, source = schedule.correlation, equipment.engine.layout.size, equipment.source
+    _check_memory(schedule.bands, size)
+    if correlation.mechanism == "banded":
+        return BandedStream(schedule.bands, size, source, memory)
+    return TreeStream(
+        correlation.restart_every * schedule.batches or schedule.steps,
+        size,
+        source,
+        memory,
+        reduced=correlation.reduced,
+        completion=correlation.completion,
+    )
 
 
 def _check_memory(bands: int, size: int) -> None:

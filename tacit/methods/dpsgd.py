@@ -5,26 +5,22 @@ Proof: docs/proofs/dpsgd.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from dp_accounting import DpEvent
 
-from tacit.clipping.contract import Batch, ClippingEngine, LossFunction
-from tacit.data.batches import Gatherer
+from tacit.config import Recipe
 from tacit.data.sampling import PoissonSampler
 from tacit.errors import NoProofError
+from tacit.method_sections import DpSgdRecipe
 from tacit.methods.base import Promise
-from tacit.methods.clipped import ClippedSteps
+from tacit.methods.clipped import RELEASED, ClippedMethod, Equipment
+from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.noise.gaussian import GaussianNoise
-from tacit.noise.source import RandomSource
-from tacit.optim import PrivateOptimizer
 from tacit.privacy import events
-from tacit.privacy.claims import Claim
-from tacit.privacy.plan import SampledSchedule
+from tacit.privacy.plan import Question, SampledSchedule, solve
 from tacit.privacy.relations import Relation
 
 
-class DpSgd:
+class DpSgd(ClippedMethod):
     """Binds sampler, clipping, noise and event, so that none can change without the others.
 
     Guarantee: step t releases PoissonSampled(q, Gaussian(σ)) under add-or-remove-one and nothing
@@ -35,10 +31,7 @@ class DpSgd:
         self,
         schedule: SampledSchedule,
         sampler: PoissonSampler,
-        engine: ClippingEngine,
-        gatherer: Gatherer,
-        optimizer: PrivateOptimizer,
-        source: RandomSource,
+        equipment: Equipment,
         relation: Relation,
     ) -> None:
         if not isinstance(sampler, PoissonSampler):
@@ -46,17 +39,16 @@ class DpSgd:
                 f"DP-SGD was given a {type(sampler).__name__}; its proof needs Poisson samples:"
                 " use PoissonSampler"
             )
-        self._schedule = schedule
-        self._sampler = sampler
-        noise = GaussianNoise(source, schedule.noise)
-        self._steps = ClippedSteps(
-            sampler, engine, noise, gatherer, optimizer, source, schedule.batch_size
-        )
-        self.promise = Promise(
+        if sampler.probability != schedule.probability:
+            raise NoProofError(
+                f"records are sampled with probability {sampler.probability:.8g}, the schedule"
+                f" says {schedule.probability:.8g}; they must agree"
+            )
+        promise = Promise(
             method="dpsgd",
             relation=relation,
             steps=schedule.steps,
-            released=("the weights after every step", "the number of steps", "the time it took"),
+            released=RELEASED,
             sampling=(
                 f"Poisson: every record independently with probability {sampler.probability:.8g}"
                 " at every step"
@@ -69,15 +61,41 @@ class DpSgd:
                 "records": schedule.records,
             },
         )
+        noise = GaussianNoise(equipment.source, schedule.noise)
+        super().__init__(promise, schedule, sampler, noise, equipment)
+        self._release = sampler.event(events.gaussian(schedule.noise))
 
     def charge(self, step: int) -> DpEvent:
-        return self._sampler.event(events.gaussian(self._schedule.noise))
+        """The same at every step: the noised sum, amplified by the sampling that really runs."""
+        return self._release
 
-    def draw(self, step: int) -> Iterable[Batch]:
-        return self._steps.draw(step)
 
-    def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
-        self._steps.take(step, loss, batches)
+def from_recipe(parts: Parts, chosen: DpSgdRecipe) -> DpSgd:
+    """The method of a recipe, its noise solved for where only ε is given."""
+    recipe, count = parts.recipe, len(parts.records)
+    relation = recipe.privacy.relation or Relation.ADD_OR_REMOVE_ONE
+    return DpSgd(
+        _schedule(recipe, count, relation),
+        PoissonSampler(count, recipe.training.batch_size, parts.source),
+        parts.equipment(chosen),
+        relation,
+    )
 
-    def claim(self, delta: float) -> Claim | None:
-        return self._schedule.claimed(delta)
+
+def _schedule(recipe: Recipe, records: int, relation: Relation) -> SampledSchedule:
+    training, privacy = recipe.training, recipe.privacy
+    steps = step_count(recipe, records)
+    if privacy.noise is not None:
+        given = SampledSchedule(records, training.batch_size, steps, privacy.noise)
+        check_budget(given.proven(privacy.delta, relation), recipe)
+        return given
+    return solve(
+        Question(
+            delta=privacy.delta,
+            epsilon=privacy.epsilon,
+            steps=steps,
+            batch_size=training.batch_size,
+            records=records,
+            relation=relation,
+        )
+    )

@@ -11,7 +11,9 @@ from torch import nn
 from tacit.clipping.contract import Batch, Layout, LossFunction, check_losses
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import ShuffledSampler
+from tacit.method_sections import PlainRecipe
 from tacit.methods.base import Promise
+from tacit.methods.parts import Parts, step_count
 from tacit.noise.gaussian import unprotected
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
@@ -70,3 +72,16 @@ class PlainSgd:
 
     def claim(self, delta: float) -> Claim | None:
         return None
+
+
+def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:
+    """The baseline of a recipe."""
+    count, size = len(parts.records), parts.recipe.training.batch_size
+    return PlainSgd(
+        parts.model,
+        step_count(parts.recipe, count),
+        ShuffledSampler(count, size, parts.source),
+        parts.gatherer,
+        parts.optimizer,
+        parts.source,
+    )

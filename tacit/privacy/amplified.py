@@ -76,6 +76,10 @@ class GroupedSchedule:
         """The first step of a round pays for all of it."""
         return NoOpDpEvent() if step % self.bands else self.round_event()
 
+    def claimed(self, delta: float) -> None:
+        """No paper of ours makes a claim for it."""
+        return None
+
     def event(self) -> DpEvent:
         """What the whole schedule releases."""
         return events.repeated(self.round_event(), self.rounds)

@@ -45,6 +45,10 @@ class SampledSchedule:
         """What one step releases."""
         return events.poisson(self.probability, events.gaussian(self.noise))
 
+    def charge(self, step: int) -> DpEvent:
+        """The same for every step."""
+        return self.step_event()
+
     def event(self) -> DpEvent:
         """What the whole schedule releases."""
         return events.repeated(self.step_event(), self.steps)

@@ -17,6 +17,7 @@ from tacit.data.batches import Gatherer, TensorRecords
 from tacit.data.sampling import FixedOrderSampler, GroupedPoissonSampler, PoissonSampler
 from tacit.errors import NoProofError, RunError
 from tacit.losses import cross_entropy
+from tacit.methods.clipped import Equipment
 from tacit.methods.dpftrl import AmplifiedBanded, DpFtrl
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
@@ -136,10 +137,7 @@ def bound(schedule: FixedOrderSchedule, sampler: object) -> DpFtrl:
     return DpFtrl(
         schedule,
         sampler,  # type: ignore[arg-type]
-        engine,
-        gatherer,
-        None,  # type: ignore[arg-type]
-        SOURCE,
+        Equipment(engine, gatherer, None, SOURCE),  # type: ignore[arg-type]
         {},
         SumLog(),
         tacit.Relation.ZERO_OUT,
@@ -165,9 +163,6 @@ def test_groups_must_be_as_many_as_bands() -> None:
             GroupedSchedule(90, 10, 18, 1.0, 2),
             GroupedPoissonSampler(90, 10, 3, SOURCE),
             None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            SOURCE,
             {},
             SumLog(),
             tacit.Relation.ZERO_OUT,

@@ -16,17 +16,20 @@ from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
-from tacit.data.batches import Gatherer, TensorRecords
-from tacit.data.sampling import ShuffledSampler
+from tacit.data.batches import TensorRecords
+from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import NoProofError
 from tacit.losses import cross_entropy
 from tacit.methods.dpsgd import DpSgd
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
 from tacit.privacy import events
+from tacit.privacy.plan import SampledSchedule
+from tacit.privacy.relations import Relation
 from tacit.rundir import RunDir
 from tacit.steps import Steps
 
+SOURCE = RandomSource.from_seed(0)
 TINY = 1e-6
 """Noise far below the tolerances, as different sums never share theirs."""
 
@@ -158,18 +161,23 @@ def test_the_charge_is_the_event_that_happens(steps: Steps) -> None:
     }
 
 
-def test_shuffled_batches_are_refused(records: TensorRecords) -> None:
-    source = RandomSource.from_seed(0)
-    model = small_model()
+def test_shuffled_batches_are_refused() -> None:
     with pytest.raises(NoProofError, match="Poisson"):
         DpSgd(
+            SampledSchedule(RECORDS, 30, 1, 1.0),
+            ShuffledSampler(RECORDS, 30, SOURCE),  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
-            ShuffledSampler(RECORDS, 30, source),  # type: ignore[arg-type]
+            Relation.ADD_OR_REMOVE_ONE,
+        )
+
+
+def test_another_rate_than_the_schedules_is_refused() -> None:
+    with pytest.raises(NoProofError, match="probability"):
+        DpSgd(
+            SampledSchedule(RECORDS, 30, 1, 1.0),
+            PoissonSampler(RECORDS, 60, SOURCE),
             None,  # type: ignore[arg-type]
-            Gatherer(records, 30, 1, ()),
-            PrivateOptimizer(model, torch.optim.SGD(model.parameters(), lr=1.0)),
-            source,
-            small_recipe().privacy.relation,
+            Relation.ADD_OR_REMOVE_ONE,
         )
 
 

@@ -1,0 +1,113 @@
+"""The sections of a recipe that every method shares, as frozen typed values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from tacit.clipping.engines import EngineName
+from tacit.data.batches import Augmentation
+from tacit.models import InitialWeights
+from tacit.optim import Schedule
+from tacit.privacy.relations import Relation
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("true and false are not numbers")
+    return value
+
+
+Number = BeforeValidator(_number)
+Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Number, Field(ge=0, allow_inf_nan=False)]
+Clip = Annotated[float, Number, Field(ge=1e-6, le=1e6)]
+Fraction = Annotated[float, Number, Field(ge=0, lt=1)]
+Count = Annotated[int, Number, Field(gt=0)]
+CountFromZero = Annotated[int, Number, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Values of a recipe that belong together; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataRecipe(Section):
+    """Which records, and which of them are for evaluation."""
+
+    name: str = "digits"
+    holdout: CountFromZero = 0
+    """Evaluate on this many records taken out of the training set, instead of the test set."""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelRecipe(Section):
+    """Which network; "auto" chooses by the kind of data."""
+
+    name: str = "auto"
+    initial: InitialWeights = "torch"
+    """How the first weights are drawn."""
+    mend: bool = False
+    """Replace layers that cannot be private by ones that can."""
+
+
+class PrivacyRecipe(Section):
+    """The promise: give epsilon, and the noise is solved for; or give the noise. Given both, the
+    noise is used and must keep within epsilon. Given neither, epsilon is 3."""
+
+    epsilon: Positive | None = None
+    delta: Annotated[float, Number, Field(gt=0, lt=1)] = 1e-5
+    noise: Positive | None = None
+    relation: Relation | None = None
+    """Against which change the promise is made; the method's own where none is given."""
+    tuned_on: str = ""
+    """In words, for the certificate: what the recipe's settings were tuned on."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _three_by_default(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("epsilon") is values.get("noise") is None:
+            return {**values, "epsilon": 3.0}
+        return values
+
+
+class TrainingRecipe(Section):
+    """How the weights are updated."""
+
+    epochs: Positive = 10.0
+    batch_size: Count = 256
+    micro_batch: Count = 256
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Positive = 0.5
+    momentum: Fraction = 0.0
+    weight_decay: NotNegative = 0.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup: Fraction = 0.0
+    average: Fraction = 0.0
+    """Decay of the exponential moving average of the weights; 0 releases the last weights."""
+    views: Count = 1
+    """Augmented copies of each record whose gradients are averaged before clipping."""
+    augment: tuple[Augmentation, ...] = ()
+
+    @model_validator(mode="after")
+    def _views_need_augmentation(self) -> TrainingRecipe:
+        if self.views > 1 and not self.augment:
+            raise ValueError("views above 1 need augment, or every copy is the same")
+        return self
+
+
+class RunRecipe(Section):
+    """What does not change the promise."""
+
+    seed: CountFromZero | None = None
+    """Fixes all randomness; anyone who knows it can subtract the noise."""
+    evaluate_every: Positive = 1.0
+    """Epochs between evaluations."""
+    engine: EngineName = "fast"
+    """How clipped sums are computed; all engines give the same sum."""
+    deterministic: bool = True
+    """Choose algorithms by a fixed rule, so that a resumed run repeats itself bit for bit. Without
+    it they are timed, which can be faster; a resumed run then draws new noise and pays again for
+    the steps it lost."""
