@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
@@ -12,20 +13,11 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from tacit.progress import FACTS, Fact, Moment, facts_of, left
+from tacit.progress import FACTS, Fact, Moment, NothingToClose, facts_of, left
 
 
-class Board(Protocol):
+class Board(AbstractContextManager["Board"], Protocol):
     """Follows several trainings, each by its name."""
-
-    def __enter__(self) -> Board: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def expect(self, kinds: Mapping[str, str], finished: int, jobs: int) -> None:
         """These will be trained, each with the recipe it comes from; so many are there already."""
@@ -38,19 +30,8 @@ class Board(Protocol):
     def ended(self, name: str, failure: str = "") -> None: ...
 
 
-class SilentBoard:
+class SilentBoard(NothingToClose):
     """Shows nothing."""
-
-    def __enter__(self) -> SilentBoard:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def expect(self, kinds: Mapping[str, str], finished: int, jobs: int) -> None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -29,28 +30,16 @@ class Moment:
     seconds_left: float
 
 
-class Watcher(Protocol):
+class Watcher(AbstractContextManager["Watcher"], Protocol):
     """Follows a run."""
-
-    def __enter__(self) -> Watcher: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def show(self, moment: Moment) -> None:
         """A step was taken."""
         ...
 
 
-class Silent:
-    """Shows nothing."""
-
-    def __enter__(self) -> Silent:
-        return self
+class NothingToClose(AbstractContextManager[Any]):
+    """Entered and left without a trace."""
 
     def __exit__(
         self,
@@ -59,6 +48,10 @@ class Silent:
         trace: TracebackType | None,
     ) -> None:
         return None
+
+
+class Silent(NothingToClose):
+    """Shows nothing."""
 
     def show(self, moment: Moment) -> None:
         return None

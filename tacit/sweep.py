@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 
 from tacit.board import Board, SilentBoard
 from tacit.config import Recipe
 from tacit.errors import RunError, TacitError
 from tacit.method_sections import PlainRecipe
-from tacit.progress import Moment
+from tacit.progress import Moment, NothingToClose
 from tacit.rundir import RunDir
 
 
@@ -68,22 +67,11 @@ def train_all(
         )
 
 
-class _Watcher:
+class _Watcher(NothingToClose):
     """Passes the moments of one training on to a board."""
 
     def __init__(self, name: str, board: Board) -> None:
         self._name, self._board = name, board
-
-    def __enter__(self) -> _Watcher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def show(self, moment: Moment) -> None:
         self._board.show(self._name, moment)
