@@ -32,12 +32,11 @@ def square_root_coefficients(bands: int) -> Series:
 
 def banded_variances(coefficients: Series, steps: int) -> Series:
     """Variance of the noise in each prefix sum under a banded Toeplitz factor."""
-    noise = np.zeros(steps)
-    noise[0] = 1.0
-    for step in range(1, steps):
-        reach = min(step, len(coefficients) - 1)
-        recent = noise[step - reach : step][::-1]
-        noise[step] = -float(coefficients[1 : reach + 1] @ recent)
+    from scipy.signal import lfilter
+
+    impulse = np.zeros(steps)
+    impulse[0] = 1.0
+    noise = lfilter([1.0], coefficients, impulse)
     decoder = np.cumsum(noise)
     return np.asarray(np.cumsum(decoder**2))
 

@@ -118,6 +118,8 @@ def banded_growth(order: Order, coefficients: Series) -> Series:
     """
     if (coefficients < 0).any():
         raise ArgumentError("a factor with negative coefficients has no proof here")
+    if len(coefficients) <= separation(order):
+        return _growth_of_disjoint_uses(order, coefficients)
     batches = np.concatenate([np.asarray(epoch, np.int64) for epoch in order])
     squared = np.zeros(int(batches.max()) + 1)
     grown = np.empty(len(batches))
@@ -127,6 +129,27 @@ def banded_growth(order: Order, coefficients: Series) -> Series:
         row = np.bincount(recent, coefficients[:reach][::-1], len(squared))
         squared += row**2
         grown[step] = squared.max()
+    return grown
+
+
+def _growth_of_disjoint_uses(order: Order, coefficients: Series) -> Series:
+    """The same where no row of the factor meets two uses of a batch: squares simply add up."""
+    column = coefficients**2
+    uses: dict[int, list[int]] = {}
+    for step, batch in enumerate(chain(*order)):
+        uses.setdefault(batch, []).append(step)
+    steps = sum(map(len, order))
+    grown = np.zeros(steps)
+    seen: set[tuple[int, ...]] = set()
+    for places in uses.values():
+        shift = tuple(place - places[0] for place in places)
+        if shift in seen:
+            continue
+        seen.add(shift)
+        gained = np.zeros(steps)
+        for place in places:
+            gained[place : place + len(column)] += column[: steps - place]
+        np.maximum(grown, np.cumsum(gained), out=grown)
     return grown
 
 
