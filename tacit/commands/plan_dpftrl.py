@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
+from tacit.commands import plan_options as options
 from tacit.commands.output import AsJson, screen
 from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, warnings_for
 from tacit.errors import ArgumentError
@@ -25,16 +26,14 @@ _UNKNOWN_NOISE = 1.0
 
 
 def dpftrl(
-    records: Annotated[int, typer.Option(help="Training records.")],
-    batch_size: Annotated[int, typer.Option(help="Records per batch.")],
-    epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
-    noise: Annotated[float | None, typer.Option(help="Standard deviation of one draw / C.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε proven at most.")] = None,
-    delta: Annotated[float, typer.Option(help="δ, well below 1/records.")] = 1e-5,
-    relation: Annotated[
-        Relation, typer.Option(help="The relation that --epsilon is meant for.")
-    ] = Relation.ZERO_OUT,
+    records: options.Records,
+    batch_size: options.BatchSize,
+    epochs: options.Epochs = None,
+    steps: options.Steps = None,
+    noise: options.Noise = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = 1e-5,
+    relation: options.OfRelation = Relation.ZERO_OUT,
     mechanism: Annotated[
         Literal["tree", "banded", "amplified", "best"],
         typer.Option(help="How noise is shared between steps; best needs --epsilon."),
@@ -44,10 +43,10 @@ def dpftrl(
     order: Annotated[BatchOrder, typer.Option(help="Order of batches over the epochs.")] = "same",
     bands: Annotated[int, typer.Option(help="Bands of the factor; 0 chooses.")] = 0,
     honaker: Annotated[bool, typer.Option(help="Variance-reduced tree estimates.")] = True,
-    model: Annotated[str | None, typer.Option(help="Forecast time and memory for it.")] = None,
-    data: Annotated[str | None, typer.Option(help="Shape of the records by dataset.")] = None,
-    shape: Annotated[str | None, typer.Option(help="Shape of a record: 1,28,28.")] = None,
-    classes: Annotated[int, typer.Option(help="Classes, with --shape.")] = 10,
+    model: options.Model = None,
+    data: options.Data = None,
+    shape: options.Shape = None,
+    classes: options.Classes = 10,
     json: AsJson = False,
 ) -> None:
     """Plan DP-FTRL: batches in a fixed order, noise correlated over the steps."""

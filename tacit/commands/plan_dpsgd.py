@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.commands import plan_options as options
 from tacit.commands.output import AsJson
 from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, warnings_for
 from tacit.privacy.certificate import SHOWN_RELATIONS, round_up
@@ -17,18 +18,16 @@ from tacit.privacy.relations import Relation
 def dpsgd(
     records: Annotated[int | None, typer.Option(help="Training records.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="Expected records per step.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
-    noise: Annotated[float | None, typer.Option(help="Noise multiplier.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε proven at most.")] = None,
-    delta: Annotated[float, typer.Option(help="δ, well below 1/records.")] = 1e-5,
-    relation: Annotated[
-        Relation, typer.Option(help="The relation that --epsilon is meant for.")
-    ] = Relation.ADD_OR_REMOVE_ONE,
-    model: Annotated[str | None, typer.Option(help="Forecast time and memory for it.")] = None,
-    data: Annotated[str | None, typer.Option(help="Shape of the records by dataset.")] = None,
-    shape: Annotated[str | None, typer.Option(help="Shape of a record: 1,28,28.")] = None,
-    classes: Annotated[int, typer.Option(help="Classes, with --shape.")] = 10,
+    epochs: options.Epochs = None,
+    steps: options.Steps = None,
+    noise: options.Noise = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = 1e-5,
+    relation: options.OfRelation = Relation.ADD_OR_REMOVE_ONE,
+    model: options.Model = None,
+    data: options.Data = None,
+    shape: options.Shape = None,
+    classes: options.Classes = 10,
     json: AsJson = False,
 ) -> None:
     """Plan DP-SGD: Poisson samples, per-record clipping, Gaussian noise."""
