@@ -21,20 +21,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-os.environ["TACIT_NATIVE"] = "0"
+from clipping_suite import extras, table
+from clipping_suite.chart import draw
+from clipping_suite.contestants import CONTESTANTS
+from clipping_suite.machine import processor
+from clipping_suite.page import page
+from clipping_suite.processes import Environment
+from clipping_suite.runner import Plan, Runner
+from clipping_suite.workloads import QUICK, WORKLOADS, named
+from rich.console import Console
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
-
-from clipping_suite import extras, table  # noqa: E402
-from clipping_suite.chart import draw  # noqa: E402
-from clipping_suite.contestants import CONTESTANTS  # noqa: E402
-from clipping_suite.machine import processor  # noqa: E402
-from clipping_suite.page import page  # noqa: E402
-from clipping_suite.processes import Environment  # noqa: E402
-from clipping_suite.runner import Plan, Runner  # noqa: E402
-from clipping_suite.workloads import QUICK, WORKLOADS, named  # noqa: E402
-from rich.console import Console  # noqa: E402
-
 Json = dict[str, Any]
 _QUICK_CONTESTANTS = (
     "plain-default",
@@ -74,6 +71,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> None:
+    os.environ["TACIT_NATIVE"] = "0"
     options = parsed(arguments)
     out = options.out or ROOT / ("build/bench" if options.quick else "docs/results")
     out.mkdir(parents=True, exist_ok=True)
