@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from test_fast_support import (
     CLIP,
     PerParameter,
-    assert_exact,
     batch_of,
     by_loop,
     fast,
+    largest_error,
     rules_for,
     squared_loss,
 )
@@ -49,8 +49,8 @@ def _seeded() -> None:
 
 @pytest.mark.parametrize("views", [1, 3])
 def test_whole_models(views: int) -> None:
-    assert_exact(perceptron(), torch.randn(6, 4), views=views)
-    assert_exact(convnet(), torch.randn(6, 3, 9, 9), views=views)
+    assert largest_error(perceptron(), torch.randn(6, 4), views=views) <= 1
+    assert largest_error(convnet(), torch.randn(6, 3, 9, 9), views=views) <= 1
 
 
 def test_agrees_with_the_reference_engine() -> None:
@@ -79,9 +79,9 @@ def test_no_batch_and_an_empty_batch_give_zero() -> None:
 
 
 def test_batches_of_one() -> None:
-    assert_exact(perceptron(), torch.randn(1, 4))
-    assert_exact(convnet(), torch.randn(1, 3, 9, 9))
-    assert_exact(convnet(), torch.randn(2, 3, 9, 9), views=2)
+    assert largest_error(perceptron(), torch.randn(1, 4)) <= 1
+    assert largest_error(convnet(), torch.randn(1, 3, 9, 9)) <= 1
+    assert largest_error(convnet(), torch.randn(2, 3, 9, 9), views=2) <= 1
 
 
 def weighted_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -129,7 +129,7 @@ def test_frozen_parameters() -> None:
         model = convnet()
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name not in frozen)
-        assert_exact(model, torch.randn(4, 3, 9, 9))
+        assert largest_error(model, torch.randn(4, 3, 9, 9)) <= 1
 
 
 class Twice(nn.Module):
@@ -144,9 +144,14 @@ class Twice(nn.Module):
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_a_module_called_twice(views: int) -> None:
-    assert_exact(Twice(nn.Linear(4, 4), 4), torch.randn(4, 4), views=views)
-    assert_exact(Twice(nn.Conv2d(2, 2, 3, padding=1), 32), torch.randn(4, 2, 4, 4), views=views)
-    assert_exact(Twice(nn.GroupNorm(1, 2), 32), torch.randn(4, 2, 4, 4), views=views)
+    assert largest_error(Twice(nn.Linear(4, 4), 4), torch.randn(4, 4), views=views) <= 1
+    assert (
+        largest_error(
+            Twice(nn.Conv2d(2, 2, 3, padding=1), 32), torch.randn(4, 2, 4, 4), views=views
+        )
+        <= 1
+    )
+    assert largest_error(Twice(nn.GroupNorm(1, 2), 32), torch.randn(4, 2, 4, 4), views=views) <= 1
 
 
 class Pyramid(nn.Module):
@@ -161,7 +166,10 @@ class Pyramid(nn.Module):
 
 
 def test_a_convolution_called_at_two_sizes() -> None:
-    assert_exact(Pyramid(), torch.randn(4, 2, 6, 6), loss=lambda model, batch: model(batch[0]))
+    assert (
+        largest_error(Pyramid(), torch.randn(4, 2, 6, 6), loss=lambda model, batch: model(batch[0]))
+        <= 1
+    )
 
 
 class LanguageModel(nn.Module):
@@ -181,11 +189,11 @@ class LanguageModel(nn.Module):
 
 @pytest.mark.parametrize("records", [1, 4, 5])
 def test_tied_weights_and_shared_positions(records: int) -> None:
-    assert_exact(LanguageModel(tied=True), torch.randint(0, 9, (records, 8)))
+    assert largest_error(LanguageModel(tied=True), torch.randint(0, 9, (records, 8))) <= 1
 
 
 def test_tied_weights_with_views() -> None:
-    assert_exact(LanguageModel(tied=True), torch.randint(0, 9, (6, 5)), views=3)
+    assert largest_error(LanguageModel(tied=True), torch.randint(0, 9, (6, 5)), views=3) <= 1
 
 
 class Autoencoder(nn.Module):
@@ -200,7 +208,7 @@ class Autoencoder(nn.Module):
 
 
 def test_a_weight_and_its_transpose() -> None:
-    assert_exact(Autoencoder(), torch.randn(4, 4))
+    assert largest_error(Autoencoder(), torch.randn(4, 4)) <= 1
 
 
 class TwoInputs(nn.Module):
@@ -215,7 +223,7 @@ class TwoInputs(nn.Module):
 
 
 def test_several_inputs_and_a_layer_that_the_loss_does_not_reach() -> None:
-    assert_exact(TwoInputs(), torch.randn(4, 3), torch.randn(4, 5))
+    assert largest_error(TwoInputs(), torch.randn(4, 3), torch.randn(4, 5)) <= 1
 
 
 def test_dropout_follows_the_seed() -> None:
@@ -274,8 +282,8 @@ class Checkpointed(nn.Module):
 
 
 def test_activation_checkpointing() -> None:
-    assert_exact(Checkpointed(), torch.randn(4, 4))
-    assert_exact(Checkpointed(), torch.randn(4, 4).requires_grad_())
+    assert largest_error(Checkpointed(), torch.randn(4, 4)) <= 1
+    assert largest_error(Checkpointed(), torch.randn(4, 4).requires_grad_()) <= 1
 
 
 def test_a_dropped_norm_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,14 +150,16 @@ def test_everything_but_the_title_may_be_missing(tmp_path: Path) -> None:
         assert text in found.text
     full = certificate()
     for key in set(full) - {"title"}:
-        page(tmp_path, {name: value for name, value in full.items() if name != key}, {})
+        without = {name: value for name, value in full.items() if name != key}
+        assert full["title"] in page(tmp_path, without, {}).text
 
 
 def test_null_everywhere(tmp_path: Path) -> None:
     nothing = dict.fromkeys(certificate()) | {"title": "Empty"}
-    page(tmp_path, nothing, dict.fromkeys(metrics()))
+    assert "Empty" in page(tmp_path, nothing, dict.fromkeys(metrics())).text
     row = dict.fromkeys(("step", "epoch", "seconds", "epsilon", "loss", "accuracy"))
-    page(tmp_path, certificate(), {"evaluations": [row, {}], "final": {"accuracy": None}})
+    empty = page(tmp_path, certificate(), {"evaluations": [row, {}], "final": {"accuracy": None}})
+    assert "None" not in empty.text
 
 
 def test_unknown_fields_are_shown(tmp_path: Path) -> None:
