@@ -31,7 +31,8 @@ class Snapshot:
 
     def as_bytes(self) -> bytes:
         """One safetensors file; plain values travel in its header."""
-        return save(self.tensors, {"tacit": json.dumps(self.values)})
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        return save(tensors, {"tacit": json.dumps(self.values)})
 
     @classmethod
     def read(cls, path: Path) -> Snapshot:

@@ -164,6 +164,7 @@ def build(
     """A named network with fresh weights drawn from `seed`; torch's global state is untouched.
 
     `initial` is torch's own rule, He et al.'s for ReLU ("kaiming") or Glorot's ("xavier").
+    Weights of convolutions lie channels last, as that is faster on every engine.
 
     >>> sum(p.numel() for p in build("lenet5", (1, 28, 28), 10).parameters())
     61706
@@ -175,7 +176,7 @@ def build(
         if initial != "torch":
             for module in model.modules():
                 _initialise(module, initial)
-        return model
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def _initialise(module: nn.Module, initial: InitialWeights) -> None:
