@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.commands import plan_options as options
 from tacit.commands.output import AsJson, screen
 from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, warnings_for
 from tacit.errors import ArgumentError
@@ -22,24 +23,22 @@ _UNKNOWN = 1.0
 
 
 def batch_clipping(
-    records: Annotated[int, typer.Option(help="Training records.")],
-    batch_size: Annotated[int, typer.Option(help="Records per round.")],
-    epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
+    records: options.Records,
+    batch_size: options.BatchSize,
+    epochs: options.Epochs = None,
     noise: Annotated[
         float | None, typer.Option(help="Multiplier σ of each layer's noise N(0, (2Cσ)²).")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε proven at most.")] = None,
-    delta: Annotated[float, typer.Option(help="δ, well below 1/records.")] = 1e-5,
-    relation: Annotated[
-        Relation, typer.Option(help="The relation that --epsilon is meant for.")
-    ] = Relation.REPLACE_ONE,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = 1e-5,
+    relation: options.OfRelation = Relation.REPLACE_ONE,
     layers: Annotated[int, typer.Option(help="Groups of layers that are clipped apart.")] = 1,
     mini_sets: Annotated[int, typer.Option(help="Mini-sets that a batch is cut into.")] = 1,
     sampling: Annotated[Sampling, typer.Option(help="How a round's records are drawn.")] = "subset",
-    model: Annotated[str | None, typer.Option(help="Forecast time and memory for it.")] = None,
-    data: Annotated[str | None, typer.Option(help="Shape of the records by dataset.")] = None,
-    shape: Annotated[str | None, typer.Option(help="Shape of a record: 1,28,28.")] = None,
-    classes: Annotated[int, typer.Option(help="Classes, with --shape.")] = 10,
+    model: options.Model = None,
+    data: options.Data = None,
+    shape: options.Shape = None,
+    classes: options.Classes = 10,
     json: AsJson = False,
 ) -> None:
     """Plan batch clipping: mini-sets clipped as a whole, noise on twice the bound."""
