@@ -6,7 +6,7 @@ Nothing about privacy is decided after this. Values are checked before data is t
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 from tacit import native
+from tacit.clipping.contract import LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ArgumentError, ModelError, RunError
-from tacit.losses import LossCheck, one_record
+from tacit.losses import LossCheck, cross_entropy, one_record
 from tacit.methods.base import Method
 from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
@@ -50,19 +51,22 @@ def assemble(
     run: RunDir,
     facts: Facts,
     *,
+    public: Records | None = None,
+    loss: LossFunction = cross_entropy,
     optimizer: torch.optim.Optimizer | None = None,
     resume: bool = False,
     repeatable: bool = True,
 ) -> Steps:
     """Steps that are ready to go, on a new ledger or on the one that is there.
 
-    `repeatable` says that the loss, and whatever else shapes a step outside the recipe, is the
-    library's own, so that a resumed run repeats its steps exactly.
+    `public` holds records that get no guarantee, to estimate on. `repeatable` says that the loss,
+    and whatever else shapes a step outside the recipe, is the library's own, so that a resumed run
+    repeats its steps exactly.
     """
     steps = step_count(recipe, len(records))
     validate.check(model, one_record(records)[0])
     own_inputs = repeatable and optimizer is None and isinstance(records, TensorRecords)
-    bits = _bits(model, records) if own_inputs and recipe.run.deterministic else None
+    bits = _bits(model, records, public) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
     source, generation, replay = _source(recipe, run, bits, resume)
     if ledger is not None and replay:
@@ -73,14 +77,24 @@ def assemble(
     else:
         own = PrivateOptimizer(model, optimizer)
     state = TrainingState(model, own, _average(recipe, model))
-    method = build(
-        Parts(recipe, model, records, own, source, state.memory, SumLog(run.private / "sums"))
+    parts = Parts(
+        recipe,
+        model,
+        records,
+        own,
+        source,
+        state.memory,
+        SumLog(run.private / "sums"),
+        public,
+        loss,
+        ledger.entries[0].body if ledger else None,
     )
+    method = build(parts)
     if ledger is None:
         run.write(run.recipe, recipe.as_toml().encode())
         run.save_key(source, generation)
         run.write_json(run.private / "bits.json", bits)
-        header = _header(recipe, method, records, source, facts)
+        header = _header(recipe, method, records, source, _with_public(facts, public))
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
         run.save_checkpoint(state.snapshot())
@@ -96,6 +110,16 @@ def assemble(
         },
     )
     return Steps(method, state, ledger, source, generation, LossCheck(model, records))
+
+
+def _with_public(facts: Facts, public: Records | None) -> Facts:
+    if public is None:
+        return facts
+    said = (
+        f"{len(public):,} records that are treated as public: thresholds and statistics are"
+        " estimated on them"
+    )
+    return replace(facts, not_covered=(*facts.not_covered, said))
 
 
 def _check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
@@ -156,10 +180,11 @@ def _source(
     return source, generation, False
 
 
-def _bits(model: nn.Module, records: Records) -> dict[str, Any]:
+def _bits(model: nn.Module, records: Records, public: Records | None) -> dict[str, Any]:
     """Everything outside the recipe that decides the bits of a step."""
     return {
         "records": records.fingerprint(),
+        "public": public.fingerprint() if public is not None else None,
         "model": str(model),
         "trained": [name for name, p in model.named_parameters() if p.requires_grad],
         "numpy": version("numpy"),
@@ -191,7 +216,9 @@ def _restore(run: RunDir, state: TrainingState, ledger: Ledger) -> None:
 
 def _pace(recipe: Recipe, steps: int) -> Pace:
     training = recipe.training
-    return Pace(training.learning_rate, steps, training.schedule, training.warmup)
+    epoch = max(1, round(steps / training.epochs))
+    rate, decay = training.learning_rate, training.rate_decay
+    return Pace(rate, steps, training.schedule, training.warmup, decay, epoch)
 
 
 def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

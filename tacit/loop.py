@@ -58,6 +58,7 @@ def fit(
     train: object,
     *,
     test: object | None = None,
+    public: object | None = None,
     recipe: Recipe | None = None,
     loss: LossFunction = cross_entropy,
     optimizer: torch.optim.Optimizer | str | None = None,
@@ -72,7 +73,8 @@ def fit(
     Guarantee: what lies in the run directory once it is finished, the weights included, is
     (ε, δ)-differentially private under the recipe's relation; the certificate says what that
     covers. `settings` are recipe values by name, such as epsilon=3, epochs=10, clip=1.0. `test`
-    holds public records for evaluation; they get no protection.
+    holds public records for evaluation, `public` ones on which thresholds and statistics may be
+    estimated; neither get any protection.
 
     >>> import tempfile, torch, tacit
     >>> x, y = torch.randn(500, 4), torch.randint(0, 2, (500,))
@@ -83,20 +85,23 @@ def fit(
     """
     recipe, own = chosen(model, recipe, optimizer, settings)
     records = as_records(train)
-    public = None if test is None else as_records(test)
+    tested = None if test is None else as_records(test)
+    known = None if public is None else as_records(public)
     if settings.get("mend"):
         raise ArgumentError(
             "mend is for recipes that name their network; for a model of your own call"
             " tacit.models.mended(model) and give the result to fit"
         )
     check_labels(records, model, loss)
-    if public is not None:
-        check_labels(public, model, loss, "test")
+    if tested is not None:
+        check_labels(tested, model, loss, "test")
+    if known is not None:
+        check_labels(known, model, loss, "public")
     run = directory(out, resume)
     if resume and released(run):
         run.erase_private()
         return certified(run)
-    facts = facts or _own_facts(public)
+    facts = facts or _own_facts(tested)
     with started(run, resume):
         steps = assemble(
             model,
@@ -104,12 +109,14 @@ def fit(
             recipe,
             run,
             facts,
+            public=known,
+            loss=loss,
             optimizer=own,
             resume=resume,
             repeatable=loss is cross_entropy,
         )
     watching = watcher or Silent()
-    journal = Journal(steps, recipe, len(records), public, loss, watching)
+    journal = Journal(steps, recipe, len(records), tested, loss, watching)
     with watching:
         try:
             _train(steps, journal, run, loss)

@@ -6,8 +6,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from tacit.clipping.thresholds import Clipping
 from tacit.privacy.fixed_order import BatchOrder
-from tacit.recipe_sections import Clip, CountFromZero, Section
+from tacit.recipe_sections import (
+    Clip,
+    Count,
+    CountFromZero,
+    NotNegative,
+    Positive,
+    Section,
+    UpToOne,
+)
 
 
 class AnyMethod(Section):
@@ -23,10 +32,30 @@ class AnyMethod(Section):
 
 
 class ClippedRecipe(AnyMethod):
-    """How per-record gradients are clipped."""
+    """How gradients are clipped."""
 
+    clipped_unit: ClassVar[str] = "each record"
+    divided_by: ClassVar[str] = "expected batch size"
     clip: Clip = 1.0
-    clipping: Literal["flat", "automatic"] = "flat"
+    clipping: Clipping = "flat"
+    clip_decay: UpToOne = 1.0
+    """Factor on the clip norm after every epoch."""
+    groups: Literal["layers", "tensors"] | Count = "layers"
+    """What is clipped apart: every layer, every tensor, or so many groups of layers whose norms on
+    public records are alike before training."""
+    thresholds: tuple[Clip, ...] = ()
+    """Norms of the groups, in the model's order, for 'layerwise' and 'multiplied'."""
+    noise_weights: tuple[Positive, ...] = ()
+    """p_h of each group: its noise is that of multiplier σ/p_h. Equal where none are given."""
+    estimate_every: NotNegative = 1.0
+    """Epochs between estimates of the groups' norms; 0 estimates before every step."""
+
+    @property
+    def estimates(self) -> bool:
+        """Whether norms are estimated on public records as training goes on."""
+        if self.clipping == "multiplied":
+            return not self.thresholds
+        return self.clipping in ("adaptive-layerwise", "adaptive-norms")
 
 
 class DpSgdRecipe(ClippedRecipe):

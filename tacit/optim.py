@@ -51,10 +51,14 @@ class Pace:
     steps: int
     schedule: Schedule = Schedule.CONSTANT
     warmup: float = 0.0
+    decay: float = 1.0
+    epoch: int = 1
+    """Steps after which the rate falls by the factor `decay`."""
 
     def at(self, step: int) -> float:
         """The learning rate of a step."""
-        return self.learning_rate * self.schedule.factor(step, self.steps, self.warmup)
+        decayed = self.learning_rate * self.decay ** (step // self.epoch)
+        return decayed * self.schedule.factor(step, self.steps, self.warmup)
 
 
 class PrivateOptimizer:

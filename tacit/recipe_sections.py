@@ -23,6 +23,7 @@ Number = BeforeValidator(_number)
 Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Number, Field(ge=0, allow_inf_nan=False)]
 Clip = Annotated[float, Number, Field(ge=1e-6, le=1e6)]
+UpToOne = Annotated[float, Number, Field(gt=0, le=1)]
 Fraction = Annotated[float, Number, Field(ge=0, lt=1)]
 Count = Annotated[int, Number, Field(gt=0)]
 CountFromZero = Annotated[int, Number, Field(ge=0)]
@@ -40,6 +41,9 @@ class DataRecipe(Section):
     name: str = "digits"
     holdout: CountFromZero = 0
     """Evaluate on this many records taken out of the training set, instead of the test set."""
+    public: CountFromZero = 0
+    """Take this many records out of the training set and treat them as public: thresholds and
+    statistics are estimated on them, and they get no guarantee."""
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -85,6 +89,8 @@ class TrainingRecipe(Section):
     weight_decay: NotNegative = 0.0
     schedule: Schedule = Schedule.CONSTANT
     warmup: Fraction = 0.0
+    rate_decay: UpToOne = 1.0
+    """Factor on the learning rate after every epoch, beside the schedule."""
     average: Fraction = 0.0
     """Decay of the exponential moving average of the weights; 0 releases the last weights."""
     views: Count = 1

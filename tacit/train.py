@@ -78,7 +78,8 @@ def train(
     return fit(
         model,
         prepared.train,
-        test=prepared.public,
+        test=prepared.tested,
+        public=prepared.public,
         recipe=recipe,
         out=out or new_run_path(label),
         resume=resume,
@@ -108,6 +109,7 @@ def _resolved(recipe: Recipe, data: Data) -> Recipe:
 @dataclass(frozen=True)
 class _Prepared:
     train: TensorRecords
+    tested: TensorRecords | None
     public: TensorRecords | None
     facts: Facts
 
@@ -119,7 +121,7 @@ def _prepared(recipe: Recipe, data: Data) -> _Prepared:
     where = "the test set, treated as public"
     not_covered = ["the test records, on which the model is evaluated"] if data.test else []
     if held:
-        train, evaluation = _split(data.train, held)
+        train, evaluation = _split(train, held, "data.holdout")
         where = "records held out of the training set"
         not_covered = ["the held-out records, on which the model is evaluated"]
     facts = Facts(
@@ -128,19 +130,20 @@ def _prepared(recipe: Recipe, data: Data) -> _Prepared:
         evaluated_on=f"{len(evaluation):,} records: {where}" if evaluation else "",
         class_names=data.class_names,
     )
-    public = _records(evaluation, data) if evaluation else None
-    return _Prepared(_records(train, data), public, facts)
+    known: Split | None = None
+    if recipe.data.public:
+        train, known = _split(train, recipe.data.public, "data.public")
+    tested, public = (_records(part, data) if part else None for part in (evaluation, known))
+    return _Prepared(_records(train, data), tested, public, facts)
 
 
-def _split(train: Split, held: int) -> tuple[Split, Split]:
-    """Hold out `held` records at places drawn once and for all, whatever the records are.
+def _split(train: Split, held: int, key: str) -> tuple[Split, Split]:
+    """Take out `held` records at places drawn once and for all, whatever the records are.
 
     Not at even distances: every twelfth record of MNIST is harder than its neighbours.
     """
     if held >= len(train):
-        raise ArgumentError(
-            f"data.holdout is {held}, but there are only {len(train)} training records"
-        )
+        raise ArgumentError(f"{key} is {held}, but there are only {len(train)} training records")
     chosen = torch.zeros(len(train), dtype=torch.bool)
     places = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(len(train))[:held]
     chosen[torch.from_numpy(places)] = True

@@ -53,8 +53,9 @@ class Layout:
 class ClippingRule(Protocol):
     """How per-record norms become factors, and what bound follows.
 
-    `bounds[h]` is the largest norm that group h of one record's scaled gradient can have;
-    `shares[h]` is the part of the privacy cost that group h may cause. Shares add up to one.
+    For one record's scaled gradient, Σ_h shares[h]·(‖group h‖/bounds[h])² is at most one. Where
+    groups are clipped apart, shares are the parts of the privacy cost that they may cause and add
+    up to one; where the whole is clipped at once, each may be one.
     """
 
     @property
@@ -76,8 +77,9 @@ class ClippingRule(Protocol):
 class ClippedSum:
     """Σ over the batch of per-record gradients, each scaled so that its groups obey `bounds`.
 
-    Guarantee: for two batches that differ by one record, present or absent, group h of `vector`
-    moves by at most `bounds[h]`; where the record is replaced, by at most twice that.
+    Guarantee: for two batches that differ by one record, present or absent, `vector` moves so
+    that Σ_h shares[h]·(move of group h/bounds[h])² ≤ 1, no group by more than its bound; where the
+    record is replaced, by at most twice as much.
     """
 
     vector: Tensor
@@ -92,7 +94,8 @@ class ClippedSum:
 
     def noise_scales(self, multiplier: float, relation: Relation) -> tuple[float, ...]:
         """Standard deviation of each parameter's noise, for the Gaussian mechanism with this
-        multiplier: group h gets multiplier·Δ_h/√share_h, and shares add up to one."""
+        multiplier: group h gets multiplier·Δ_h/√share_h, so that in units of its own noise the
+        whole vector moves by at most 1/multiplier."""
         moved = self.sensitivity(relation)
         each = [multiplier * m / math.sqrt(s) for m, s in zip(moved, self.shares, strict=True)]
         return tuple(each[group] for group in self.layout.groups)
@@ -102,6 +105,8 @@ class ClippingEngine(Protocol):
     """Computes clipped sums; the slow oracle and every fast engine look the same from outside."""
 
     layout: Layout
+    rule: ClippingRule
+    """The rule in force; another one with the same groups may take its place between steps."""
 
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
         """The clipped sum over all micro-batches together.

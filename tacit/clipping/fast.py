@@ -64,7 +64,7 @@ class FastEngine:
         refuse_mixing_layers(model)
         self.layout = Layout.of(model, rule.grouping)
         self._model = model
-        self._rule = rule
+        self.rule = rule
         self._chooser = Chooser(deterministic=deterministic, memory_ceiling=memory_ceiling)
         self._units: dict[str, Unit] = {}
         self._known: dict[Hashable, Axis] = {}
@@ -84,8 +84,8 @@ class FastEngine:
             if rows.count:
                 recording = self._record(loss, batch, rows, slots)
                 with torch.no_grad():
-                    recording.finish(self._rule, totals)
-        return ClippedSum(total, self.layout, self._rule.bounds, self._rule.shares)
+                    recording.finish(self.rule, totals)
+        return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
     def _current_slots(self) -> Slots:
         """The model's parameters, found anew when any was replaced by another."""
@@ -100,7 +100,7 @@ class FastEngine:
         """Record a micro-batch; as often as it takes to find which modules need to be units."""
         world = None if self._steady else World(self._model)
         while True:
-            groups = len(self._rule.bounds)
+            groups = len(self.rule.bounds)
             slots.forget_lookups()
             recording = Recording(slots, rows, groups, self._chooser, self._known, self._declined)
             try:

@@ -30,7 +30,7 @@ class ReferenceEngine:
     def __init__(self, model: nn.Module, rule: ClippingRule, *, vectorised: bool = True) -> None:
         self.layout = Layout.of(model, rule.grouping)
         self._model = model
-        self._rule = rule
+        self.rule = rule
         self._vectorised = vectorised
 
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
@@ -50,7 +50,7 @@ class ReferenceEngine:
                 for i in range(rows // views):
                     one = record_gradient(parameters, tuple(t[i] for t in records))
                     self._add({name: g.unsqueeze(0) for name, g in one.items()}, total)
-        return ClippedSum(total, self.layout, self._rule.bounds, self._rule.shares)
+        return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
     def _parameters(self) -> dict[str, Tensor]:
         named = dict(self._model.named_parameters())
@@ -71,11 +71,11 @@ class ReferenceEngine:
 
     def _add(self, gradients: Gradients, total: Tensor) -> None:
         flat = [gradients[name].reshape(len(gradients[name]), -1) for name in self.layout.names]
-        squares = torch.zeros(flat[0].shape[0], len(self._rule.bounds)).to(flat[0])
+        squares = torch.zeros(flat[0].shape[0], len(self.rule.bounds)).to(flat[0])
         for part, group in zip(flat, self.layout.groups, strict=True):
             squares[:, group] += part.square().sum(1)
         finite = torch.isfinite(squares).all(1, keepdim=True)
-        factors = self._rule.factors(torch.where(finite, squares, 0.0).sqrt())
+        factors = self.rule.factors(torch.where(finite, squares, 0.0).sqrt())
         factors = torch.where(finite, factors, 0.0)
         for part, group, sums in zip(
             flat, self.layout.groups, total.split(self.layout.sizes), strict=True

@@ -18,6 +18,18 @@ _BUILDERS: dict[type, Callable[[Parts, Any], Method]] = {
 }
 
 
+_RULES = {
+    "flat": "clipped to norm {}",
+    "automatic": "normalised to norm {}",
+    "layerwise": "clipped group by group, each to a norm of its own",
+    "adaptive-layerwise": "clipped group by group to norms estimated on public records, the largest"
+    " being {}",
+    "adaptive-norms": "clipped group by group to norms estimated on public records",
+    "multiplied": "multiplied group by group, clipped as a whole to norm {}, and divided again"
+    " after the noise",
+}
+
+
 def build(parts: Parts) -> Method:
     """The method that the recipe names."""
     chosen = parts.recipe.method
@@ -29,9 +41,10 @@ def clipping_sentence(recipe: Recipe) -> str:
     method = recipe.method
     if not isinstance(method, ClippedRecipe):
         return "none"
-    rule = "normalised to" if method.clipping == "automatic" else "clipped to"
+    decay = f", which falls by {method.clip_decay:g} every epoch" if method.clip_decay < 1 else ""
+    rule = _RULES[method.clipping].format(f"{method.clip:g}{decay}")
     noise = "normal noise, correlated over the steps," if method.correlated else "normal noise"
     return (
-        f"each record's gradient is {rule} norm {method.clip:g}, their sum gets {noise} and is"
-        " divided by the expected batch size"
+        f"{method.clipped_unit}'s gradient is {rule}; their sum gets {noise} and is divided by"
+        f" the {method.divided_by}"
     )

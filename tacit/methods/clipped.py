@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, ClippedSum, ClippingEngine, LossFunction
+from tacit.clipping.thresholds import Thresholds
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import Indices
 from tacit.methods.base import Promise
@@ -51,6 +52,22 @@ class Equipment:
     gatherer: Gatherer
     optimizer: PrivateOptimizer
     source: RandomSource
+    thresholds: Thresholds | None = None
+    """What the rule is at each step, where it is not always the same."""
+
+    def clipped_sum(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> ClippedSum:
+        """The clipped sum of a step's records, by the rule of that step."""
+        if self.thresholds is not None:
+            self.engine.rule = self.thresholds.at(step, self.engine, loss)
+        return self.engine.clipped_sum(loss, batches, self.gatherer.views)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the ledger keeps of the clipping: which parameters are clipped together."""
+        if self.thresholds is None or not self.thresholds.apart:
+            return {}
+        groups = self.thresholds.groups
+        return {"norm_groups": len(groups), "groups": [list(group) for group in groups.members]}
 
 
 class ClippedMethod:
@@ -67,7 +84,7 @@ class ClippedMethod:
         noise: Noise,
         equipment: Equipment,
     ) -> None:
-        self.promise = promise
+        self.promise = replace(promise, details=promise.details | equipment.details)
         self._schedule = schedule
         self._sampler = sampler
         self._noise = noise
@@ -84,8 +101,7 @@ class ClippedMethod:
 
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         """One update of the weights from the noised sum."""
-        engine, gatherer = self._equipment.engine, self._equipment.gatherer
-        clipped = engine.clipped_sum(loss, batches, gatherer.views)
+        clipped = self._equipment.clipped_sum(step, loss, batches)
         private = self._noise.privatise(clipped, step, self._schedule.batch_size)
         self._equipment.optimizer.apply(private, step)
 

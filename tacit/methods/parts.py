@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from tacit.clipping import rules
-from tacit.clipping.contract import ClippingRule
+from tacit.clipping.contract import ClippingEngine, LossFunction
 from tacit.clipping.engines import engine_for
+from tacit.clipping.groups import Groups
+from tacit.clipping.mini_sets import MiniSetEngine
+from tacit.clipping.reference import ReferenceEngine
+from tacit.clipping.rules import Layerwise
+from tacit.clipping.thresholds import NormEstimate, Thresholds, mean_norms
 from tacit.config import Recipe
 from tacit.data.batches import Gatherer, Records
 from tacit.errors import ArgumentError
+from tacit.losses import cross_entropy
 from tacit.method_sections import ClippedRecipe
 from tacit.methods.clipped import Equipment
 from tacit.noise.source import RandomSource
@@ -34,6 +41,11 @@ class Parts:
     source: RandomSource
     memory: dict[str, Tensor]
     sums: SumLog
+    public: Records | None = None
+    """Records without a guarantee, to estimate thresholds and statistics on."""
+    loss: LossFunction = cross_entropy
+    promised: dict[str, Any] | None = None
+    """What the ledger of a resumed run promised."""
 
     @property
     def gatherer(self) -> Gatherer:
@@ -41,20 +53,64 @@ class Parts:
         training = self.recipe.training
         return Gatherer(self.records, training.micro_batch, training.views, training.augment)
 
-    def equipment(self, method: ClippedRecipe) -> Equipment:
-        """Engine, records and optimizer for a method that clips gradients."""
-        run = self.recipe.run
-        engine = engine_for(
-            self.model, rule_for(method), run.engine, deterministic=run.deterministic
+    def equipment(self, method: ClippedRecipe, set_size: int = 1) -> Equipment:
+        """Engine, records and optimizer for a method that clips gradients.
+
+        With `set_size` above one what is clipped is a mini-set of so many records, not a record.
+        """
+        thresholds = self.thresholds(method, set_size)
+        run, rule = self.recipe.run, thresholds.rule(0)
+        engine: ClippingEngine
+        if set_size > 1:
+            engine = MiniSetEngine(self.model, rule)
+        else:
+            engine = engine_for(self.model, rule, run.engine, deterministic=run.deterministic)
+        return Equipment(engine, self.gatherer, self.optimizer, self.source, thresholds)
+
+    def thresholds(self, method: ClippedRecipe, set_size: int) -> Thresholds:
+        """How the recipe clips, step by step."""
+        size = self.recipe.training.batch_size
+        epoch = max(1, round(len(self.records) / size))
+        groups = self._groups(method, set_size)
+        estimate = None
+        if method.estimates and self.public is not None:
+            every = max(1, round(method.estimate_every * epoch))
+            estimate = NormEstimate(self.public, groups, every, set_size, memory=self.memory)
+        return Thresholds(
+            method.clipping,
+            groups,
+            method.clip,
+            method.clip_decay,
+            epoch,
+            method.thresholds,
+            method.noise_weights,
+            estimate,
         )
-        return Equipment(engine, self.gatherer, self.optimizer, self.source)
 
-
-def rule_for(method: ClippedRecipe) -> ClippingRule:
-    """How the recipe clips."""
-    if method.clipping == "automatic":
-        return rules.Automatic(method.clip)
-    return rules.Flat(method.clip)
+    def _groups(self, method: ClippedRecipe, set_size: int) -> Groups:
+        if self.promised is not None and "groups" in self.promised:
+            return Groups(tuple(tuple(group) for group in self.promised["groups"]))
+        names = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        if method.groups == "tensors":
+            return Groups.tensors(names)
+        layers = Groups.layers(names)
+        if method.groups == "layers":
+            return layers
+        if self.public is None:
+            raise ArgumentError(
+                f"groups is {method.groups}: layers are grouped by their norms on public records,"
+                " but there are none; set data.public, or groups to 'layers' or 'tensors'"
+            )
+        estimate = NormEstimate(self.public, layers, 1, set_size)
+        rule = Layerwise(layers, (1.0,) * len(layers))
+        probing = (
+            MiniSetEngine(self.model, rule) if set_size > 1 else ReferenceEngine(self.model, rule)
+        )
+        self.model.train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            norms = mean_norms(probing, layers, self.loss, estimate.batches(0))
+        return layers.merged(norms.tolist(), method.groups)
 
 
 def step_count(recipe: Recipe, records: int) -> int:

@@ -15,10 +15,13 @@ from functools import lru_cache
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting import DpEvent
+from numpy.typing import NDArray
 
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import events, gaussian, pld, rdp
+from tacit.privacy.profiles import ComposedProfile, GaussianProfile
 from tacit.privacy.relations import Relation
+from tacit.privacy.subsets import SubsetPair
 
 
 class Accountant(str, Enum):
@@ -45,13 +48,29 @@ def epsilon(
     1.57
     """
     check_delta(delta)
+    return _EPSILON[Accountant(accountant)](_frozen(event), delta, _covered(event, relation))
+
+
+def _covered(event: DpEvent, relation: Relation) -> Relation:
     relation = Relation(relation)
     if not covers(event, relation):
         raise NoProofError(
-            f"the records' order is fixed in advance, which no proof covers under {relation.value}:"
-            " adding or removing a record moves all others; use zero-out or replace-one"
+            f"the records' number or order is fixed in advance, which no proof covers under"
+            f" {relation.value}: adding or removing a record moves all others; use zero-out or"
+            " replace-one"
         )
-    return _EPSILON[Accountant(accountant)](_frozen(event), delta, relation)
+    return relation
+
+
+def profile(event: DpEvent, relation: Relation) -> GaussianProfile | ComposedProfile:
+    """What `event` costs at every ε and δ; exactly where nothing is sampled."""
+    relation = _covered(event, relation)
+    leaves = _frozen(event)
+    if _is_unprotected(leaves):
+        return GaussianProfile(math.inf)
+    if not leaves or _all_gaussian(leaves):
+        return GaussianProfile(_composed_mu(leaves, relation))
+    return ComposedProfile(_losses(leaves, relation))
 
 
 def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> Accountant:
@@ -65,15 +84,18 @@ def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accoun
         return Accountant.GAUSSIAN
     if accountant is not Accountant.PLD or relation not in _HAS_RDP or _is_unprotected(leaves):
         return accountant
-    sampled = any(isinstance(leaf, dpa.PoissonSampledDpEvent) for leaf, _ in leaves)
-    beyond = sampled and math.isinf(_numerical(leaves, delta, relation))
+    poisson = any(isinstance(leaf, dpa.PoissonSampledDpEvent) for leaf, _ in leaves)
+    beyond = (
+        poisson and not _has_subsets(leaves) and math.isinf(_numerical(leaves, delta, relation))
+    )
     return Accountant.RDP if beyond else accountant
 
 
 def covers(event: DpEvent, relation: Relation) -> bool:
     """Whether a proof here covers every part of `event` under `relation`."""
     return relation in _KEEPS_THE_COUNT or not any(
-        isinstance(leaf, events.FixedOrderDpEvent) for leaf in events.leaves(event)
+        isinstance(leaf, events.FixedOrderDpEvent | dpa.SampledWithoutReplacementDpEvent)
+        for leaf in events.leaves(event)
     )
 
 
@@ -99,58 +121,71 @@ def _frozen(event: DpEvent) -> Leaves:
     return tuple(sorted(counts.items(), key=lambda item: repr(item[0])))
 
 
-def _sampled_gaussian(event: DpEvent) -> tuple[float, float]:
-    """Sampling rate and noise multiplier; the only elementary events with a proof here."""
-    if isinstance(event, dpa.GaussianDpEvent):
-        return 1.0, event.noise_multiplier
-    if isinstance(event, dpa.PoissonSampledDpEvent) and isinstance(
-        event.event, dpa.GaussianDpEvent
-    ):
-        return event.sampling_probability, event.event.noise_multiplier
-    raise NoProofError(f"no proof here covers {event!r}; it cannot be accounted for")
-
-
 def _all_gaussian(leaves: Leaves) -> bool:
-    return bool(leaves) and all(isinstance(event, dpa.GaussianDpEvent) for event, _ in leaves)
+    return bool(leaves) and all(_mu(event, Relation.ZERO_OUT) is not None for event, _ in leaves)
+
+
+def _has_subsets(leaves: Leaves) -> bool:
+    return any(isinstance(leaf, dpa.SampledWithoutReplacementDpEvent) for leaf, _ in leaves)
 
 
 def _is_unprotected(leaves: Leaves) -> bool:
     return any(isinstance(event, dpa.NonPrivateDpEvent) for event, _ in leaves)
 
 
-def _directions(relation: Relation) -> list[Callable[[float, float], pld.GaussianPair]]:
-    """Dominating pairs of the Poisson-sampled Gaussian (Zhu, Dong and Wang 2022; for replacement,
-    opposite contributions of a record that is sampled or not, as dp-accounting's REPLACE_ONE).
+def _mu(event: DpEvent, relation: Relation) -> float | None:
+    """How many standard deviations a record moves what is released; None where it is sampled."""
+    if isinstance(event, events.BoundedGaussianDpEvent):
+        return 1 / event.noise_multiplier
+    if isinstance(event, dpa.GaussianDpEvent):
+        return (2 if relation in _REPLACED else 1) / float(event.noise_multiplier)
+    return None
 
-    Replacing features is one way of replacing a record. A record that contributes zero moves the
-    noised sum exactly as an absent one does.
+
+def _pairs(event: DpEvent, relation: Relation) -> tuple[pld.Pair, ...]:
+    """A dominating pair for each direction of the relation.
+
+    For the Poisson-sampled Gaussian those of Zhu, Dong and Wang (2022); for replacement, opposite
+    contributions of a record that is sampled or not, as dp-accounting's REPLACE_ONE. Replacing
+    features is one way of replacing a record. A record that contributes zero moves the noised sum
+    exactly as an absent one does. Subsets: docs/proofs/batch_clipping.md.
     """
-    if relation in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
-        return [
-            lambda rate, sigma: pld.GaussianPair(sigma, rate, 0.0),
-            lambda rate, sigma: pld.GaussianPair(sigma, 0.0, rate),
-        ]
-    return [lambda rate, sigma: pld.GaussianPair(sigma, rate, rate)]
+    directions = 1 if relation in _REPLACED else 2
+    mu = _mu(event, relation)
+    if mu is not None:
+        return (pld.GaussianPair(1 / mu, 1.0, 0.0), pld.GaussianPair(1 / mu, 0.0, 1.0))[:directions]
+    match event:
+        case dpa.PoissonSampledDpEvent(
+            sampling_probability=rate, event=dpa.GaussianDpEvent(noise_multiplier=sigma)
+        ):
+            if relation in _REPLACED:
+                return (pld.GaussianPair(sigma, rate, rate),)
+            return pld.GaussianPair(sigma, rate, 0.0), pld.GaussianPair(sigma, 0.0, rate)
+        case dpa.SampledWithoutReplacementDpEvent(
+            source_dataset_size=of,
+            sample_size=size,
+            event=events.BoundedGaussianDpEvent(noise_multiplier=sigma),
+        ):
+            return (SubsetPair(sigma, math.nextafter(size / of, 1.0)),) * directions
+    raise NoProofError(f"no proof here covers {event!r}; it cannot be accounted for")
 
 
 @lru_cache(maxsize=64)
 def _losses(leaves: Leaves, relation: Relation) -> tuple[pld.ComposedLoss, ...]:
-    sampled = [(_sampled_gaussian(event), count) for event, count in leaves]
+    by_direction = zip(*(_pairs(event, relation) for event, _ in leaves), strict=True)
+    counts = [count for _, count in leaves]
     return tuple(
-        pld.compose([(pair(rate, sigma), count) for (rate, sigma), count in sampled])
-        for pair in _directions(relation)
+        pld.compose(list(zip(pairs, counts, strict=True))) for pairs in dict.fromkeys(by_direction)
     )
 
 
 def _pld(leaves: Leaves, delta: float, relation: Relation) -> float:
     if _is_unprotected(leaves):
         return math.inf
-    if not leaves:
-        return 0.0
-    if _all_gaussian(leaves):
+    if not leaves or _all_gaussian(leaves):
         return _gaussian(leaves, delta, relation)
     found = _numerical(leaves, delta, relation)
-    if math.isinf(found) and relation in _HAS_RDP:
+    if math.isinf(found) and relation in _HAS_RDP and not _has_subsets(leaves):
         return _rdp(leaves, delta, relation)
     return found
 
@@ -164,32 +199,42 @@ def _rdp(leaves: Leaves, delta: float, relation: Relation) -> float:
         return math.inf
     total = np.zeros(len(rdp.ORDERS))
     for event, count in leaves:
-        rate, sigma = _sampled_gaussian(event)
-        if relation in _REPLACED:
-            if rate != 1.0:
-                raise NoProofError(
-                    f"the RDP accountant has no proof for Poisson sampling under"
-                    f" {relation.value}; use accountant 'pld'"
-                )
-            sigma /= 2
-        total += count * rdp.poisson_gaussian(rate, sigma, rdp.ORDERS)
+        total += count * _rdp_of(event, relation)
     return rdp.epsilon_of(total, delta)[0] if leaves else 0.0
+
+
+def _rdp_of(event: DpEvent, relation: Relation) -> NDArray[np.float64]:
+    mu = _mu(event, relation)
+    if mu is not None:
+        return rdp.poisson_gaussian(1.0, 1 / mu, rdp.ORDERS)
+    match event:
+        case dpa.PoissonSampledDpEvent(
+            sampling_probability=rate, event=dpa.GaussianDpEvent(noise_multiplier=sigma)
+        ) if relation not in _REPLACED:
+            return rdp.poisson_gaussian(rate, sigma, rdp.ORDERS)
+    raise NoProofError(
+        f"the RDP accountant has no proof for {type(event).__name__} under {relation.value}; use"
+        " accountant 'pld'"
+    )
 
 
 def _gaussian(leaves: Leaves, delta: float, relation: Relation) -> float:
     if _is_unprotected(leaves):
         return math.inf
-    mu_squared = 0.0
+    return gaussian.epsilon_of(_composed_mu(leaves, relation), delta)
+
+
+def _composed_mu(leaves: Leaves, relation: Relation) -> float:
+    squared = 0.0
     for event, count in leaves:
-        rate, sigma = _sampled_gaussian(event)
-        if rate != 1.0:
+        mu = _mu(event, relation)
+        if mu is None:
             raise NoProofError(
                 "the exact Gaussian accountant covers runs without sampling only; use"
                 " accountant 'pld'"
             )
-        mu_squared += count / sigma**2
-    doubling = 2.0 if relation in _REPLACED else 1.0
-    return gaussian.epsilon_of(doubling * math.sqrt(mu_squared), delta)
+        squared += count * mu**2
+    return math.sqrt(squared)
 
 
 _EPSILON: dict[Accountant, Callable[[Leaves, float, Relation], float]] = {

@@ -26,7 +26,7 @@ _COPIED = (
     *("budget", "method", "released", "sampling", "steps", "proof", "clipping"),
     *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
-    *("mechanism", "sensitivity_squared"),
+    *("mechanism", "sensitivity_squared", "norm_groups"),
 )
 ASSUMPTIONS = (
     "normal noise is idealised: it is drawn in 32-bit floating point, and sums and norms are"
@@ -194,6 +194,7 @@ _SETTINGS = (
     "mechanism",
     "noise_multiplier",
     "sensitivity_squared",
+    "norm_groups",
     "sampling_probability",
     "expected_batch_size",
     "records",

@@ -8,11 +8,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.privacy import accountants, events
+from tacit.privacy import accountants, events, tradeoff
 
 PAPER_002 = (
     "paper 002 (Implementation and Comparative Analysis of DP-SGD & DP-FTRL, Devansh Mehta"
     " and Roshan Kumar, IIT Kanpur), as the paper computes it"
+)
+
+PAPER_003 = (
+    "paper 003 (batch clipping and adaptive layerwise clipping for differentially private SGD),"
+    " as the paper computes it"
 )
 
 
@@ -22,6 +27,8 @@ class Claim:
 
     epsilon: float
     source: str
+    mu: float | None = None
+    """Where the paper claims a Gaussian trade-off function G_μ."""
 
 
 def dpsgd(probability: float, noise: float, steps: int, delta: float) -> Claim:
@@ -55,4 +62,20 @@ def dpftrl(sensitivity_squared: float, noise: float, delta: float) -> Claim:
     return Claim(
         max(0.0, min(map(converted, _ORDERS))),
         f"{PAPER_002}: Rényi divergence of the tree's nodes, converted at the best order",
+    )
+
+
+def batch_clipping(
+    records: int, batch_size: int, epochs: float, sigma: float, delta: float
+) -> Claim:
+    """G_μ by the central limit theorem, μ = √2·√(E·m/N)·h(σ̄) (003, B.1), converted at δ.
+
+    `sigma` is the multiplier of the whole release, σ/√L for L layers clipped apart. The paper
+    computes this for every sampling, also where its batches are drawn once per epoch.
+    """
+    limit = tradeoff.central_limit(batch_size / records, epochs * records / batch_size, sigma)
+    return Claim(
+        limit.epsilon(delta),
+        f"{PAPER_003}: the central limit approximation of C(G) composed over the rounds",
+        limit.mu,
     )

@@ -59,6 +59,31 @@ def poisson(probability: float, event: DpEvent) -> DpEvent:
 
 
 @dataclass(frozen=True)
+class BoundedGaussianDpEvent(DpEvent):  # type: ignore[misc]
+    """A vector that no change of one record moves by more than 1, released with normal noise.
+
+    Unlike a Gaussian event on a sum, whose sensitivity doubles when a record is replaced, this one
+    moves as far under every relation: a clipped mean can end anywhere in its ball.
+    """
+
+    noise_multiplier: float
+
+
+def bounded_gaussian(noise_multiplier: float) -> DpEvent:
+    """A vector from a ball of diameter 1 with normal noise of this standard deviation."""
+    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
+        raise ArgumentError(f"noise is {noise_multiplier}; it must be a positive finite number")
+    return BoundedGaussianDpEvent(noise_multiplier)
+
+
+def subset(size: int, of: int, event: DpEvent) -> DpEvent:
+    """`event` on a fresh uniform subset of `size` out of `of` records (or sets of records)."""
+    if not 1 <= size <= of:
+        raise ArgumentError(f"a subset of {size} out of {of} cannot be drawn; choose 1 to {of}")
+    return event if size == of else dpa.SampledWithoutReplacementDpEvent(of, size, event)
+
+
+@dataclass(frozen=True)
 class FixedOrderDpEvent(DpEvent):  # type: ignore[misc]
     """`event`, where every record has its place in an order that is fixed in advance.
 
@@ -116,6 +141,11 @@ def to_json(event: DpEvent) -> Json:
         return {"gaussian": event.noise_multiplier}
     if isinstance(event, dpa.PoissonSampledDpEvent):
         return {"poisson": event.sampling_probability, "of": to_json(event.event)}
+    if isinstance(event, BoundedGaussianDpEvent):
+        return {"bounded-gaussian": event.noise_multiplier}
+    if isinstance(event, dpa.SampledWithoutReplacementDpEvent):
+        sizes = [event.sample_size, event.source_dataset_size]
+        return {"subset": sizes, "of": to_json(event.event)}
     if isinstance(event, FixedOrderDpEvent):
         return {"fixed-order": to_json(event.event)}
     if isinstance(event, dpa.SelfComposedDpEvent):
@@ -136,6 +166,10 @@ def from_json(data: Json) -> DpEvent:
             return gaussian(float(noise))
         case {"poisson": float() | int() as rate, "of": dict() as inner} if 0 < rate <= 1:
             return poisson(float(rate), from_json(inner))
+        case {"bounded-gaussian": float() | int() as noise}:
+            return bounded_gaussian(float(noise))
+        case {"subset": [int() as size, int() as of], "of": dict() as inner}:
+            return subset(size, of, from_json(inner))
         case {"fixed-order": dict() as inner}:
             return fixed_order(from_json(inner))
         case {"repeat": int() as count, "of": dict() as inner} if count >= 0:

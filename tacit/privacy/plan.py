@@ -18,7 +18,7 @@ from tacit.privacy.accountants import Accountant
 from tacit.privacy.relations import Relation
 
 _SMALLEST_NOISE, _LARGEST_NOISE = 0.05, 1e4
-_MOST_STEPS = 10**7
+MOST_STEPS = 10**7
 _MOST_RECORDS = 10**10
 
 
@@ -153,37 +153,44 @@ def _fits(q: Question) -> bool:
 
 
 def _noise(q: Question) -> SampledSchedule:
-    """Bisect between noise that fits and noise that does not, to five digits, rounded up."""
+    return _schedule(replace(q, noise=least_noise(lambda n: _fits(replace(q, noise=n)), q.epsilon)))
+
+
+def least_noise(fits: Callable[[float], bool], epsilon: float | None) -> float:
+    """The least noise that fits, found by bisection to five digits and rounded up.
+
+    `epsilon` is what it is to fit into, for the error where no noise does.
+    """
     low, high = _SMALLEST_NOISE, 1.0
-    while not _fits(replace(q, noise=high)):
+    while not fits(high):
         low, high = high, high * 2
         if high > _LARGEST_NOISE:
             raise ArgumentError(
-                f"epsilon is {q.epsilon}; even noise {_LARGEST_NOISE:g} does not reach it. Ask for"
+                f"epsilon is {epsilon}; even noise {_LARGEST_NOISE:g} does not reach it. Ask for"
                 " fewer epochs, a smaller batch or a larger epsilon"
             )
-    while low < high / 2 and _fits(replace(q, noise=high / 2)):
+    while low < high / 2 and fits(high / 2):
         high /= 2
     low = max(low, high / 2)
     while high / low > 1 + 2e-5:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _fits(replace(q, noise=middle)) else (middle, high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
     noise = up_to_digits(high, 6)
-    while not _fits(replace(q, noise=noise)):
+    while not fits(noise):
         noise = up_to_digits(noise * (1 + 1e-5), 6)
-    return _schedule(replace(q, noise=noise))
+    return noise
 
 
 def _steps(q: Question) -> SampledSchedule:
-    best = _largest(1, _MOST_STEPS, lambda n: _fits(replace(q, steps=n, epochs=None)))
+    best = largest(1, MOST_STEPS, lambda n: _fits(replace(q, steps=n, epochs=None)))
     if best is None:
         raise ArgumentError(
             f"epsilon is {q.epsilon}; a single step with noise {q.noise} already exceeds it. Use"
             " more noise or a smaller batch"
         )
-    if best == _MOST_STEPS:
+    if best == MOST_STEPS:
         raise ArgumentError(
-            f"epsilon is {q.epsilon}; noise {q.noise} allows more than {_MOST_STEPS:,} steps. Use"
+            f"epsilon is {q.epsilon}; noise {q.noise} allows more than {MOST_STEPS:,} steps. Use"
             " less noise or a smaller epsilon"
         )
     return _schedule(replace(q, steps=best, epochs=None))
@@ -211,7 +218,7 @@ def _batch_size(q: Question) -> SampledSchedule:
 def _records(q: Question) -> SampledSchedule:
     """More records mean a smaller sampling rate; the fewest that fit."""
     start = math.ceil(q.batch_size or 1)
-    misfit = _largest(start, _MOST_RECORDS, lambda n: not _fits(replace(q, records=n)))
+    misfit = largest(start, _MOST_RECORDS, lambda n: not _fits(replace(q, records=n)))
     if misfit == _MOST_RECORDS:
         raise ArgumentError(f"epsilon is {q.epsilon}; no number of records reaches it")
     return _schedule(replace(q, records=start if misfit is None else misfit + 1))
@@ -225,7 +232,7 @@ _SOLVERS: dict[str, Callable[[Question], SampledSchedule]] = {
 }
 
 
-def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
+def largest(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
     """The largest whole number in [low, high] for which a decreasing property holds."""
     if not holds(low):
         return None

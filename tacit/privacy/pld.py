@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,22 @@ _LARGEST_LOSS = 300.0
 _ROUNDING = 2.0**-52
 _CELLS = 400
 _CHERNOFF_ORDERS = np.concatenate([sign * 2.0 ** np.arange(-4.0, 9.0) for sign in (-1, 1)])
+
+
+class Pair(Protocol):
+    """A pair of distributions that dominates one step of a mechanism."""
+
+    def span(self, tail: float) -> tuple[float, float]:
+        """A range of losses outside which the first member has at most `tail` on either side."""
+        ...
+
+    def variance(self) -> float:
+        """Variance of the loss, to choose a grid; no bound rests on it."""
+        ...
+
+    def on_grid(self, step: float, tail: float) -> GridLoss:
+        """The loss moved to multiples of `step` so that δ(ε) is nowhere too small."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,22 @@ class GaussianPair:
         mean = float(np.sum(mass * loss))
         return float(np.sum(mass * (loss - mean) ** 2))
 
+    def on_grid(self, step: float, tail: float) -> GridLoss:
+        """The loss on multiples of `step`, both members keeping their mass."""
+        low, high = self.span(tail)
+        first, last = math.floor(low / step), math.ceil(high / step)
+        losses = np.arange(first, last + 1, dtype=np.float64) * step
+        outputs = np.maximum.accumulate(self.output_at(losses))
+        upper, lower = self.masses(np.concatenate(([-np.inf], outputs, [np.inf])))
+        inner, other = upper[1:-1], lower[1:-1]
+        to_right = (inner - other * np.exp(losses[:-1])) / -math.expm1(-step)
+        to_right = np.clip(to_right + inner * (8 * _ROUNDING / step), 0.0, inner)
+        mass = np.zeros(len(losses))
+        mass[:-1] += inner - to_right
+        mass[1:] += to_right
+        mass[0] += upper[0]
+        return GridLoss(first, mass, float(upper[-1]))
+
 
 def _log_mix(rate: float, exponent: Array) -> Array:
     """ln(1 − rate + rate·e^exponent)."""
@@ -116,7 +149,7 @@ def _interval(z: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class _GridLoss:
+class GridLoss:
     """Probabilities of the losses (first + i)·step, and of an infinite loss."""
 
     first: int
@@ -141,22 +174,6 @@ class _GridLoss:
         terms = np.concatenate((left + log_left, right + log_right), axis=1)
         peak = terms.max(axis=1)
         return np.asarray(peak + np.log(np.exp(terms - peak[:, None]).sum(axis=1)))
-
-
-def _on_grid(pair: GaussianPair, step: float, tail: float) -> _GridLoss:
-    low, high = pair.span(tail)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    losses = np.arange(first, last + 1, dtype=np.float64) * step
-    outputs = np.maximum.accumulate(pair.output_at(losses))
-    upper, lower = pair.masses(np.concatenate(([-np.inf], outputs, [np.inf])))
-    inner, other = upper[1:-1], lower[1:-1]
-    to_right = (inner - other * np.exp(losses[:-1])) / -math.expm1(-step)
-    to_right = np.clip(to_right + inner * (8 * _ROUNDING / step), 0.0, inner)
-    mass = np.zeros(len(losses))
-    mass[:-1] += inner - to_right
-    mass[1:] += to_right
-    mass[0] += upper[0]
-    return _GridLoss(first, mass, float(upper[-1]))
 
 
 @dataclass(frozen=True)
@@ -196,7 +213,7 @@ class ComposedLoss:
         return max(0.0, float(self.losses[low]) + gap)
 
 
-def compose(parts: Sequence[tuple[GaussianPair, int]]) -> ComposedLoss:
+def compose(parts: Sequence[tuple[Pair, int]]) -> ComposedLoss:
     """The loss of all pairs together, each as often as its count says."""
     total = sum(count for _, count in parts)
     variance = sum(count * pair.variance() for pair, count in parts)
@@ -212,13 +229,11 @@ def compose(parts: Sequence[tuple[GaussianPair, int]]) -> ComposedLoss:
         step *= 2
 
 
-def _compose_on(
-    parts: Sequence[tuple[GaussianPair, int]], step: float, tail: float
-) -> ComposedLoss | None:
+def _compose_on(parts: Sequence[tuple[Pair, int]], step: float, tail: float) -> ComposedLoss | None:
     """Compose on one grid; None where it would be longer than `_LONGEST_GRID`."""
     if any(pair.span(tail)[1] > _LARGEST_LOSS for pair, _ in parts):
         return ComposedLoss(np.zeros(1), np.zeros(1), np.ones(1), 1.0)
-    grids = [(_on_grid(pair, step, tail), count) for pair, count in parts]
+    grids = [(pair.on_grid(step, tail), count) for pair, count in parts]
     low, high = _range(grids, step)
     needed = math.ceil((high - low) / step) + 2
     needed = max(needed, max(len(grid.mass) for grid, _ in grids))
@@ -246,7 +261,7 @@ def _compose_on(
     return _finish(losses, mass, infinite)
 
 
-def _range(grids: Sequence[tuple[_GridLoss, int]], step: float) -> tuple[float, float]:
+def _range(grids: Sequence[tuple[GridLoss, int]], step: float) -> tuple[float, float]:
     """Where all but `_TAIL` of the composed loss lies on either side, by Chernoff's bound."""
     log_moments = sum(n * grid.log_moments(_CHERNOFF_ORDERS, step) for grid, n in grids)
     bounds = (log_moments - math.log(_TAIL)) / _CHERNOFF_ORDERS

@@ -34,6 +34,7 @@ _OBTAINED = [
     ("Noise mechanism", "mechanism"),
     ("Noise multiplier", "noise_multiplier"),
     ("Squared sensitivity", "sensitivity_squared"),
+    ("Groups of layers", "norm_groups"),
     ("Accountant", "accountant"),
     ("Budget asked for, ε", "budget"),
     ("Steps planned", "steps"),

@@ -1,0 +1,43 @@
+"""Privacy profiles: what a run costs at every ε and δ, all directions together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.privacy import gaussian, pld
+
+
+class Profile(Protocol):
+    """δ at any ε and ε at any δ, both directions of the relation together, never too small."""
+
+    def delta(self, epsilon: float) -> float: ...
+
+    def epsilon(self, delta: float) -> float: ...
+
+
+@dataclass(frozen=True)
+class GaussianProfile:
+    """N(0, 1) against N(μ, 1); everything is visible at μ = ∞."""
+
+    mu: float
+
+    def delta(self, epsilon: float) -> float:
+        return gaussian.delta_of(self.mu, epsilon) if math.isfinite(self.mu) else 1.0
+
+    def epsilon(self, delta: float) -> float:
+        return gaussian.epsilon_of(self.mu, delta)
+
+
+@dataclass(frozen=True)
+class ComposedProfile:
+    """The larger δ of all directions, at every ε."""
+
+    losses: tuple[pld.ComposedLoss, ...]
+
+    def delta(self, epsilon: float) -> float:
+        return max(loss.delta(epsilon) for loss in self.losses)
+
+    def epsilon(self, delta: float) -> float:
+        return max(loss.epsilon(delta) for loss in self.losses)
