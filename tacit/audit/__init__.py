@@ -1,0 +1,1 @@
+"""Attacks on trained models and on training itself, and the lower bounds on ε that they prove."""
