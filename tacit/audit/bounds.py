@@ -21,6 +21,8 @@ from tacit.errors import ArgumentError
 _CANDIDATES = 300
 _CAUTION = 20.0  # choices are made at a smaller error, or they would follow lucky counts
 _MOST_EPSILON = 100.0
+_NOISE_RANGE = 8.0
+_NOISE_STEP = 0.004
 INDEPENDENT = "the coins' scores are independent of each other"
 FAIR = "the coins are fair and independent; scores may depend on each other"
 
@@ -117,12 +119,12 @@ def fitted_noise(
     low_true = below(true, len(concluding.members), error)
     high_false = above(false, len(concluding.others), error)
     assumes = f"{INDEPENDENT}; the mechanism is the promised one but for the size of its noise"
-    least, most = 1 / 64, 64.0
+    least, most = 1 / _NOISE_RANGE, _NOISE_RANGE
     if low_true <= high_false or allowed(most, high_false) >= low_true:
         return Bound("fitted noise", 0.0, assumes, {"noise": math.inf})
     if allowed(least, high_false) < low_true:
         return Bound("fitted noise", epsilon_at(least), assumes, {"noise": least})
-    while most / least > 1 + 1e-3:
+    while most / least > 1 + _NOISE_STEP:
         middle = math.sqrt(most * least)
         if allowed(middle, high_false) < low_true:
             most = middle

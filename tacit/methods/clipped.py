@@ -108,3 +108,13 @@ class ClippedMethod:
     def claim(self, delta: float) -> Claim | None:
         """What the method's paper would say of this schedule."""
         return self._schedule.claimed(delta)
+
+    @property
+    def schedule(self) -> Schedule:
+        """What the steps release."""
+        return self._schedule
+
+    @property
+    def sampler(self) -> Sampler:
+        """Which records a step sees; its draws are private."""
+        return self._sampler

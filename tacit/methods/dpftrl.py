@@ -17,6 +17,7 @@ from tacit.methods.base import Promise
 from tacit.methods.clipped import RELEASED, ClippedMethod, Equipment
 from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.noise.correlated import BandedStream, CorrelatedNoise, Memory, TreeStream
+from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
 from tacit.privacy import amplified, fixed_order
 from tacit.privacy.amplified import GroupedSchedule
@@ -58,7 +59,7 @@ class DpFtrl(ClippedMethod):
                 f"the order has {sampler.batches} batches per epoch, the schedule"
                 f" {schedule.batches}; they must agree"
             )
-        stream = _stream(schedule, equipment, memory)
+        stream = stream_for(schedule, equipment.engine.layout.size, equipment.source, memory)
         promise = Promise(
             method="dpftrl",
             relation=relation,
@@ -184,10 +185,11 @@ def _grouped_schedule(
     return solver(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
 
 
-def _stream(
-    schedule: FixedOrderSchedule, equipment: Equipment, memory: Memory
+def stream_for(
+    schedule: FixedOrderSchedule, size: int, source: RandomSource, memory: Memory
 ) -> BandedStream | TreeStream:
-    correlation, size, source = schedule.correlation, equipment.engine.layout.size, equipment.source
+    """The noise of a schedule, for vectors of this size."""
+    correlation = schedule.correlation
     _check_memory(schedule.bands, size)
     if correlation.mechanism == "banded":
         return BandedStream(schedule.bands, size, source, memory)

@@ -1,0 +1,153 @@
+"""Canaries in gradient space: the training procedure attacked from inside.
+
+A recipe's method runs on the real loop, with its sampler, clipping, noise and ledger, on records
+that are all canaries: each one's gradient points along a coordinate of its own and is far longer
+than the clipping norm, so it moves the sum as far as any record can. A fair coin for each canary
+says whether it takes part. The attacker sees the weights after every step, which is what the
+method releases (Nasr et al. 2023). Coordinates do not touch each other, so one run plays
+thousands of independent coins.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.assemble import Facts, assemble
+from tacit.audit.attackers import attacker_for
+from tacit.audit.protocol import Played, Progress
+from tacit.audit.scores import Scores
+from tacit.clipping.contract import Batch
+from tacit.config import Recipe
+from tacit.data.batches import TensorRecords
+from tacit.errors import NoProofError
+from tacit.method_sections import ClippedRecipe
+from tacit.methods.clipped import ClippedMethod
+from tacit.privacy import events, ledger
+from tacit.privacy.relations import Relation
+from tacit.rundir import RunDir
+from tacit.steps import Steps
+
+DEFAULT_CANARIES = 20_000
+_MOST_SEEN = 80_000_000  # values kept in memory: steps × canaries
+_TOO_LONG = 10.0  # how many times longer than the clipping norm a canary's gradient is
+_REPLACED = (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES)
+
+
+@dataclass(frozen=True)
+class GradientCanaries:
+    """The game for a recipe whose method clips each record's gradient.
+
+    How weights are updated from private gradients costs no privacy, so plain steps are taken,
+    from which the gradients can be read off.
+    """
+
+    recipe: Recipe
+    records: int
+
+    @property
+    def name(self) -> str:
+        return "gradient canaries"
+
+    @property
+    def delta(self) -> float:
+        return self.recipe.privacy.delta
+
+    def play(self, seed: int, progress: Progress) -> Played:
+        """One run of the training procedure."""
+        recipe = self.recipe.with_settings(seed=seed)
+        replaced = recipe.privacy.relation in _REPLACED
+        heads = np.random.default_rng([seed, 1]).random(self.records) < 0.5
+        strength = torch.from_numpy(np.where(heads, 1.0, -1.0 if replaced else 0.0)).float()
+        model = _Table(self.records)
+        with tempfile.TemporaryDirectory() as place:
+            run = RunDir.create(Path(place) / "run")
+            records = TensorRecords(torch.arange(self.records), strength)
+            steps = assemble(model, records, recipe, run, Facts(), repeatable=False)
+            attacker = attacker_for(steps.method, recipe, replaced)
+            seen = _watched(steps, model, attacker.canaries, recipe, progress)
+            charged = events.leaves(ledger.spent(list(steps.ledger.entries)))
+            steps.ledger.close()
+        claim = steps.method.claim(self.delta)
+        return Played(
+            Scores(attacker.scores(seen), heads[attacker.canaries]),
+            events.counted(charged),
+            steps.method.promise.relation,
+            independent=True,
+            claimed=claim.epsilon if claim else None,
+        )
+
+
+def gradient_canaries(
+    recipe: Recipe, records: int, canaries: int = DEFAULT_CANARIES
+) -> GradientCanaries:
+    """The game for a recipe on so many records, with the recipe's rate and number of steps.
+
+    Where there are fewer canaries than records, batches shrink by the same share; the noise is
+    the recipe's, or solved for the recipe's ε.
+    """
+    from tacit.methods.parts import step_count
+
+    if not isinstance(recipe.method, ClippedRecipe):
+        raise NoProofError(
+            f"method is {recipe.method.name!r}: gradient canaries are for methods that clip each"
+            " record's gradient and release noised sums; use attacks on the trained model"
+        )
+    steps, size = step_count(recipe, records), recipe.training.batch_size
+    wanted = min(records, canaries, max(100, _MOST_SEEN // steps))
+    if recipe.method.in_order:
+        batches = -(-records // size)
+        size = max(1, wanted // batches)
+        wanted = batches * size
+        epochs = steps / batches
+    else:
+        size = max(1, round(size * wanted / records))
+        epochs = steps * size / wanted
+    changed = recipe.with_settings(
+        **{"batch_size": size, "epochs": epochs, "micro_batch": 8192},
+        **{"optimizer": "sgd", "learning_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0},
+        **{"schedule": "constant", "warmup": 0.0, "average": 0.0, "views": 1, "augment": ()},
+    )
+    return GradientCanaries(changed, wanted)
+
+
+class _Table(nn.Module):
+    """One weight for each canary."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(count, 1)
+        nn.init.zeros_(self.rows.weight)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        found: Tensor = self.rows(numbers)
+        return found
+
+
+def _watched(
+    steps: Steps, model: _Table, canaries: Tensor, recipe: Recipe, progress: Progress
+) -> Tensor:
+    """Train to the end; what each canary's coordinate showed at each step, in clipping norms."""
+    method, chosen = steps.method, recipe.method
+    assert isinstance(method, ClippedMethod) and isinstance(chosen, ClippedRecipe)
+    length = _TOO_LONG * chosen.clip
+
+    def loss(table: nn.Module, batch: Batch) -> Tensor:
+        rows: Tensor = table(batch[0])
+        return -length * batch[-1] * rows.squeeze(1)
+
+    count, weights = method.promise.steps, model.rows.weight
+    seen = torch.empty(count, len(canaries))
+    before = weights.detach()[canaries, 0].clone()
+    for step in range(count):
+        steps.advance(loss)
+        after = weights.detach()[canaries, 0].clone()
+        seen[step] = (after - before) * (method.schedule.batch_size / chosen.clip)
+        before = after
+        progress(step + 1, count)
+    return seen

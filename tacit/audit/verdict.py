@@ -1,0 +1,152 @@
+"""What follows from the scores of an attack: the audited ε, and what it says of the promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tacit.audit import bounds
+from tacit.audit.bounds import Bound
+from tacit.audit.promised import Promised
+from tacit.audit.protocol import Played
+from tacit.audit.scores import SHOWN_FALSE_POSITIVES, Interval, Scores
+from tacit.errors import ArgumentError
+
+CONFIDENCE = 0.95
+Json = dict[str, Any]
+
+
+class Status(str, Enum):
+    """How an audit ends, from well to badly."""
+
+    CONSISTENT = "consistent"
+    CLAIM_REFUTED = "claim refuted"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one attack showed. `epsilon` is audited: a lower bound, rounded down."""
+
+    attack: str
+    relation: str
+    delta: float
+    confidence: float
+    epsilon: float
+    proven: float
+    claimed: float | None
+    coins: int
+    bounds: tuple[Bound, ...]
+    auc: Interval
+    highest_auc: float
+    true_positives: dict[str, Interval]
+    roc: tuple[tuple[float, float, float], ...]
+    """False positive rate, true positive rate, and the highest that the promise allows."""
+
+    @property
+    def status(self) -> Status:
+        """Broken where more leaks than is proven; refuted where more leaks than is claimed."""
+        if self.epsilon > self.proven:
+            return Status.BROKEN
+        if self.claimed is not None and self.epsilon > self.claimed:
+            return Status.CLAIM_REFUTED
+        return Status.CONSISTENT
+
+    @property
+    def verdict(self) -> str:
+        """The status in words."""
+        found = (
+            f"{self.attack} show ε ≥ {_down(self.epsilon)} at {self.confidence:.0%} confidence"
+            f" (δ = {self.delta:g}, {self.relation})"
+        )
+        if self.status is Status.BROKEN:
+            said = (
+                f"Proof or code is broken: {found}, more than the proven {_up(self.proven)}. Do not"
+                " release this model; find the fault first."
+            )
+        elif math.isinf(self.proven):
+            said = f"Nothing was promised: {found}."
+        else:
+            said = f"Consistent with what is proven: {found}, proven is {_up(self.proven)}."
+        if self.claimed is not None and self.epsilon > self.claimed:
+            said += f" The claim of ε = {_up(self.claimed)} is refuted."
+        return said
+
+    def as_json(self) -> Json:
+        """Everything, as plain values."""
+        return {**asdict(self), "status": self.status.value, "verdict": self.verdict}
+
+
+def conclude(
+    attack: str,
+    runs: Sequence[Played],
+    delta: float,
+    *,
+    confidence: float = CONFIDENCE,
+    attacks: int = 1,
+) -> Finding:
+    """The finding of an attack from all its runs.
+
+    Guarantee: for a mechanism that keeps its promise the audited ε exceeds the true one with
+    probability at most 1 − confidence. All bounds are taken, of all `attacks` that are tried, each
+    with an equal part of the error; the largest counts.
+    """
+    if not 0.5 <= confidence < 1:
+        raise ArgumentError(f"confidence is {confidence}; it must lie between 0.5 and 1, below 1")
+    first = runs[0]
+    if any((run.event, run.relation) != (first.event, first.relation) for run in runs):
+        raise ArgumentError("the runs of a game were not charged the same; audit them apart")
+    scores = Scores.together([run.scores for run in runs])
+    promised = Promised(first.event, first.relation)
+    proven = promised.epsilon(delta)
+    fitting = first.independent and math.isfinite(proven)
+    parts = attacks * (1 + first.independent + fitting)
+    each = 1 - (1 - confidence) / parts
+    found = [bounds.one_run(scores, delta, each)]
+    if first.independent:
+        found.append(bounds.clopper_pearson(scores, delta, each))
+    if fitting:
+        found.append(_fitted(scores, promised, delta, each))
+    false, true = scores.roc(120)
+    most = promised.allowed(false)
+    return Finding(
+        attack,
+        first.relation.value,
+        delta,
+        confidence,
+        _floor(max(bound.epsilon for bound in found)),
+        proven,
+        first.claimed,
+        len(scores),
+        tuple(found),
+        scores.auc(confidence),
+        promised.highest_auc(),
+        {f"{r:g}": scores.true_positives_at(r, confidence) for r in SHOWN_FALSE_POSITIVES},
+        tuple(zip(false.tolist(), true.tolist(), most.tolist(), strict=True)),
+    )
+
+
+def _fitted(scores: Scores, promised: Promised, delta: float, confidence: float) -> Bound:
+    return bounds.fitted_noise(
+        scores,
+        confidence,
+        lambda noise, rate: float(promised.with_noise(noise).allowed(np.array([rate]))[0]),
+        lambda noise: promised.with_noise(noise).epsilon(delta),
+    )
+
+
+def _floor(value: float, digits: int = 4) -> float:
+    return math.floor(value * 10**digits) / 10**digits if math.isfinite(value) else value
+
+
+def _down(value: float) -> str:
+    return f"{_floor(value, 2):g}"
+
+
+def _up(value: float) -> str:
+    return f"{math.ceil(value * 100 - 1e-9) / 100:g}" if math.isfinite(value) else "∞"
