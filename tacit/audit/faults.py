@@ -1,0 +1,90 @@
+"""Known faults, planted into the running code for a while, to see that an audit finds them.
+
+Each fault changes what the code does but not what it charges, as a real mistake would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.clipping.contract import ClippedSum
+from tacit.clipping.rules import Flat
+from tacit.data.sampling import Indices, PoissonSampler
+from tacit.noise.gaussian import GaussianNoise, PrivateGradient
+from tacit.privacy.relations import Relation
+
+_RATE = 4  # how many times too often a wrong sampler takes records
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake with the settings in which it shows; `plant` makes it, while it is entered."""
+
+    name: str
+    plant: Callable[[], AbstractContextManager[Any]]
+    settings: dict[str, Any]
+    harmless: bool = False
+
+
+def _weaker_noise(share: float) -> AbstractContextManager[Any]:
+    right = ClippedSum.noise_scales
+
+    def wrong(self: ClippedSum, multiplier: float, relation: Relation) -> tuple[float, ...]:
+        return tuple(share * scale for scale in right(self, multiplier, relation))
+
+    return patch.object(ClippedSum, "noise_scales", wrong)
+
+
+def _no_clipping() -> AbstractContextManager[Any]:
+    def wrong(self: Flat, norms: Tensor) -> Tensor:
+        return torch.ones_like(norms)
+
+    return patch.object(Flat, "factors", wrong)
+
+
+def _larger_samples() -> AbstractContextManager[Any]:
+    def wrong(self: PoissonSampler, step: int) -> Indices:
+        words = self.source.words("sampling", step, self.records)
+        return np.flatnonzero(words < _RATE * self.probability * 2**32)
+
+    return patch.object(PoissonSampler, "draw", wrong)
+
+
+def _noise_where_records_are() -> AbstractContextManager[Any]:
+    """One noisy value for each record that was drawn, and nothing for the others: who was drawn
+    can be seen, so sampling protects nobody, though it is charged as if it did."""
+    right = GaussianNoise.privatise
+
+    def wrong(
+        self: GaussianNoise, clipped: ClippedSum, step: int, denominator: float
+    ) -> PrivateGradient:
+        private = right(self, clipped, step, denominator)
+        return replace(private, vector=private.vector * (clipped.vector != 0))
+
+    return patch.object(GaussianNoise, "privatise", wrong)
+
+
+_DPSGD = {"method": "dpsgd"}
+_DPFTRL = {"method": "dpftrl"}
+FAULTS = (
+    Fault("correct DP-SGD", nullcontext, _DPSGD, harmless=True),
+    Fault("correct DP-FTRL", nullcontext, _DPFTRL, harmless=True),
+    Fault("no noise", lambda: _weaker_noise(0.0), _DPSGD),
+    Fault("half the noise", lambda: _weaker_noise(0.5), _DPSGD),
+    Fault("half the noise, correlated", lambda: _weaker_noise(0.5), _DPFTRL),
+    Fault("no clipping", _no_clipping, _DPSGD),
+    Fault("samples four times too large", _larger_samples, _DPSGD),
+    Fault(
+        "release per record, charged as sampled",
+        _noise_where_records_are,
+        {**_DPSGD, "relation": "replace-one"},
+    ),
+)
