@@ -84,7 +84,8 @@ class Scattering:
         for tile in tiles[1:]:
             folded += spectra[tile] * wavelets[tile]
         signal = torch.fft.ifft2(folded)
-        return (signal.real.square() + signal.imag.square()).sqrt_().div_(len(tiles))
+        squares: Tensor = signal.real.square() + signal.imag.square()
+        return squares.sqrt_().div_(len(tiles))
 
     def _averaged(self, x: Tensor, octave: int) -> Tensor:
         left, right = self._averages[octave]
@@ -94,14 +95,16 @@ class Scattering:
 def _morlet(rows: int, columns: int, octave: int, angle: int, angles: int) -> Tensor:
     """A Gaussian, longer across than along, times a plane wave, made to have mean zero."""
     turn = (angles // 2 - 1 - angle) * math.pi / angles
-    spread, slant = 0.8 * 2**octave, 4 / angles
+    spread: float = 0.8 * 2**octave
+    slant = 4 / angles
     down, right = _lattice(rows)[:, None], _lattice(columns)[None]
     along = math.cos(turn) * down + math.sin(turn) * right
     across = math.cos(turn) * right - math.sin(turn) * down
     envelope = torch.exp(-(along**2 + (slant * across) ** 2) / (2 * spread**2))
     wave = torch.polar(envelope, 0.75 * math.pi / 2**octave * along)
     wave, envelope = _periodic(wave), _periodic(envelope)
-    return (wave - envelope * (wave.sum() / envelope.sum())) * slant / (math.tau * spread**2)
+    centred: Tensor = wave - envelope * (wave.sum() / envelope.sum())
+    return centred * slant / (math.tau * spread**2)
 
 
 def _average(side: int, scale: int, octave: int) -> Tensor:
@@ -115,7 +118,8 @@ def _average(side: int, scale: int, octave: int) -> Tensor:
     kernel = torch.fft.ifft(_halves(response, octave, 0)).real
     size = side >> octave
     outputs = torch.arange(1, (side >> scale) - 1)[:, None] << (scale - octave)
-    return kernel[(outputs - torch.arange(size)) % size].float()
+    matrix: Tensor = kernel[(outputs - torch.arange(size)) % size]
+    return matrix.float()
 
 
 def _lattice(side: int) -> Tensor:
@@ -130,7 +134,8 @@ def _periodic(image: Tensor) -> Tensor:
 
 
 def _spectrum(image: Tensor) -> Tensor:
-    return torch.fft.fft2(image).real.float()
+    spectrum: Tensor = torch.fft.fft2(image)
+    return spectrum.real.float()
 
 
 def _cropped(spectra: Tensor, octave: int) -> Tensor:
