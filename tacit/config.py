@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from tacit.errors import ArgumentError
 from tacit.method_sections import METHODS, DpSgdRecipe, MethodRecipe
 from tacit.recipe_sections import (
     DataRecipe,
+    FeaturesRecipe,
     ModelRecipe,
     PrivacyRecipe,
     RunRecipe,
@@ -40,11 +41,20 @@ class Recipe(Section):
 
     title: str = ""
     data: DataRecipe = DataRecipe()
+    features: FeaturesRecipe | None = None
     model: ModelRecipe = ModelRecipe()
     method: MethodRecipe = DpSgdRecipe()
     privacy: PrivacyRecipe = PrivacyRecipe(epsilon=3.0)
     training: TrainingRecipe = TrainingRecipe()
     run: RunRecipe = RunRecipe()
+
+    @model_validator(mode="after")
+    def _features_are_not_augmented(self) -> Recipe:
+        if self.features and self.training.augment:
+            raise ValueError(
+                "training.augment changes images, but features take their place; leave out one"
+            )
+        return self
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Recipe:
@@ -66,12 +76,12 @@ class Recipe(Section):
         for key, value in settings.items():
             if key in _SECTION_OF:
                 values[_SECTION_OF[key]][key] = value
-            elif key in ("data", "model", "method"):
+            elif key in _BY_NAME:
                 values[key] = {"name": value}
             elif key == "title":
                 values[key] = value
             else:
-                known = sorted([*_SECTION_OF, "data", "model", "method", "title"])
+                known = sorted([*_SECTION_OF, *_BY_NAME, "title"])
                 near = get_close_matches(key, known, 1, cutoff=0.5)
                 hint = f"did you mean {near[0]!r}? " if near else ""
                 raise ArgumentError(
@@ -84,8 +94,10 @@ class Recipe(Section):
         return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
 
     def digest(self) -> str:
-        """A hash of all values."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """A hash of all values; a section that is absent does not count."""
+        sections = self.model_dump(mode="json")
+        present = {name: values for name, values in sections.items() if values is not None}
+        text = json.dumps(present, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -97,6 +109,7 @@ _SECTIONS: tuple[tuple[str, type[Section]], ...] = (
     ("training", TrainingRecipe),
     ("run", RunRecipe),
 )
+_BY_NAME = ("data", "features", "model", "method")
 _SECTION_OF = {
     key: name for name, section in _SECTIONS for key in section.model_fields if key != "name"
 }
@@ -192,8 +205,10 @@ def _known_keys(path: list[str]) -> list[str]:
             section = METHODS[part]
             continue
         field: FieldInfo | None = section.model_fields.get(part)
-        if field is not None and isinstance(field.annotation, type):
-            section = field.annotation
+        if field is not None:
+            kinds = (field.annotation, *get_args(field.annotation))
+            models = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+            section = models[0] if models else section
     return sorted(section.model_fields)
 
 

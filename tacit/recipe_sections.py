@@ -47,6 +47,19 @@ class DataRecipe(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+class FeaturesRecipe(Section):
+    """Features that take the place of the records' own, by a fixed function of one record."""
+
+    name: Literal["scattering"] = "scattering"
+    scale: Count = 2
+    """Coefficients are averaged over squares of 2^scale pixels."""
+    angles: Count = 8
+    groups: Count = 27
+    """Groups of channels that are normalised within each record."""
+    mirrored: bool = False
+    """Average with the mirror image, for images whose class does not change in a mirror."""
+
+
 class ModelRecipe(Section):
     """Which network; "auto" chooses by the kind of data."""
 

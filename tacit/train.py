@@ -15,10 +15,12 @@ from tacit.config import Recipe
 from tacit.data import datasets
 from tacit.data.batches import TensorRecords
 from tacit.data.datasets import SPLIT_SEED, Data, DataOptions, Split
+from tacit.data.features import RecordFeatures, ScatteringFeatures, with_features
 from tacit.data.published import DATASETS
 from tacit.errors import ArgumentError, RunError
 from tacit.loop import Result, fit, new_run_path
 from tacit.progress import Watcher
+from tacit.recipe_sections import FeaturesRecipe
 from tacit.rundir import RunDir
 
 _MODEL_FOR = {"image": "convnet", "table": "mlp", "text": "text-mean"}
@@ -61,6 +63,8 @@ def train(
         models.check_name(recipe.model.name)
     options = _options(recipe)
     data = datasets.load(recipe.data.name, data_dir=data_dir, options=options)
+    if recipe.features is not None:
+        data = with_features(data, _function(recipe.features, data))
     recipe = _resolved(recipe, data)
     prepared = _prepared(recipe, data)
     seed = secrets.randbits(63) if recipe.run.seed is None else recipe.run.seed
@@ -85,6 +89,12 @@ def train(
         resume=resume,
         watcher=watcher,
         facts=prepared.facts,
+    )
+
+
+def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
+    return ScatteringFeatures(
+        data.input_shape, chosen.scale, chosen.angles, chosen.groups, chosen.mirrored
     )
 
 

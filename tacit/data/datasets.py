@@ -16,7 +16,7 @@ import torch
 from tacit.data import formats, text
 from tacit.data.images import needed
 from tacit.data.loaded import Data, Split, constants_sentence, split_of
-from tacit.data.options import DEFAULTS, DataOptions, refuse_unused
+from tacit.data.options import DEFAULTS, TEXT_OPTIONS, DataOptions, refuse_unused
 from tacit.data.own import OWN_FILES, load_file, load_folder
 from tacit.data.places import Found, locate
 from tacit.data.published import DATASETS, Published
@@ -94,7 +94,7 @@ def _digits() -> tuple[formats.Pair, formats.Pair]:
 
 
 def _load_reviews(published: Published, found: Found, options: DataOptions) -> Data:
-    refuse_unused(options, ("length", "vocabulary", "hash_buckets"), published.name)
+    refuse_unused(options, TEXT_OPTIONS, published.name)
     encoder, public = text.encoder_for(options)
     reviews = list(text.imdb_reviews(found.path))
     splits = []

@@ -10,6 +10,9 @@ from tacit.errors import ArgumentError, DataError
 FROM_LABELS = "from-labels"
 """The value of `classes` that takes the classes from the records' own labels."""
 
+TEXT_OPTIONS = ("length", "vocabulary", "hash_buckets", "ngrams", "word_set")
+"""The options that text has a use for."""
+
 _MOST_CLASSES = 1 << 16
 
 
@@ -30,6 +33,8 @@ class DataOptions:
     length: words kept per text; shorter texts are padded.
     vocabulary: path of a public word list, one per line; without it words are hashed.
     hash_buckets: number of ids that words are hashed to.
+    ngrams: 2 counts pairs of neighbouring words as words of their own, after the single ones.
+    word_set: keep each word of a text once, and none of a fixed list of very common English words.
     image_size: side of the square that images in a folder are resized to.
     channels: 1 for greyscale or 3 for colour, that images in a folder are converted to.
     scale: public (low, high) that table features are clipped to before mapping them to [-1, 1].
@@ -42,6 +47,8 @@ class DataOptions:
     length: int = 256
     vocabulary: str | None = None
     hash_buckets: int = 4096
+    ngrams: int = 1
+    word_set: bool = False
     image_size: int | None = None
     channels: int | None = None
     scale: tuple[float, float] | None = None
@@ -59,12 +66,15 @@ class DataOptions:
         for option, low, high in (
             ("length", 1, 1 << 16),
             ("hash_buckets", 1, 1 << 24),
+            ("ngrams", 1, 4),
             ("image_size", 1, 1 << 12),
         ):
             value = getattr(self, option)
             optional = option == "image_size"
             if not (_whole(value, low, high) or (value is None and optional)):
                 raise DataError(f"{option}={value!r}: must be a whole number from {low} to {high}.")
+        if not isinstance(self.word_set, bool):
+            raise DataError(f"word_set={self.word_set!r}: must be true or false.")
         if self.channels is not None and not (_whole(self.channels, 1, 3) and self.channels != 2):
             raise DataError(f"channels={self.channels!r}: must be 1 (greyscale) or 3 (colour).")
         if self.classes is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tacit.data import labels, tables
 from tacit.data.images import read_image_folder
 from tacit.data.loaded import Data, constants_sentence, split_of
-from tacit.data.options import DataOptions, refuse_unused, stated_classes
+from tacit.data.options import TEXT_OPTIONS, DataOptions, refuse_unused, stated_classes
 from tacit.data.published import Kind
 from tacit.data.records import SPLIT_SEED, AnyArray, Table, divided, scaled
 from tacit.data.text import Encoder, encoder_for
@@ -91,8 +91,7 @@ def _tables(path: Path, options: DataOptions) -> tuple[Table, Table | None]:
     used: tuple[str, ...] = ("classes", "test_fraction")
     if path.suffix.lower() != ".npz":
         used += ("label_column", "text_column")
-        words = ("length", "vocabulary", "hash_buckets")
-        used += words if options.text_column is not None else ("scale",)
+        used += TEXT_OPTIONS if options.text_column is not None else ("scale",)
         refuse_unused(options, used, str(path))
         is_csv = path.suffix.lower() == ".csv"
         read = tables.read_csv if is_csv else tables.read_parquet

@@ -25,6 +25,17 @@ PADDING = 0
 UNKNOWN = 1
 SIDES = ("neg", "pos")
 
+_COMMON_WORDS = """
+a an the and or if then than that this these those there here it its it's he she they we you i
+him her his hers them their theirs us our ours your yours my mine me who whom whose which what
+when where while how as at by for from in into of off on onto out over to under up with within
+is am are was were be been being do does did has have had having will would shall should can
+could may might must about after again also any because before between both during each few
+further just more most other own same so some such through until very
+"""
+COMMON = frozenset(_COMMON_WORDS.split())
+"""Words that say little of a text's class; fixed here, whatever the records are."""
+
 _TAG = re.compile(r"</?[a-z!][^<>]*>")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _REVIEW = re.compile(r"(?:.*/)?aclImdb/(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
@@ -68,14 +79,18 @@ class Encoder:
     ids: dict[str, int]
     size: int
     length: int
+    ngrams: int = 1
+    word_set: bool = False
 
     @classmethod
-    def by_hash(cls, buckets: int, length: int) -> Encoder:
+    def by_hash(cls, buckets: int, length: int, ngrams: int = 1, word_set: bool = False) -> Encoder:
         """Ids 1..buckets by hashing; nothing has to be known about the words in advance."""
-        return cls(_HashedIds(buckets), buckets + 1, length)
+        return cls(_HashedIds(buckets), buckets + 1, length, ngrams, word_set)
 
     @classmethod
-    def by_vocabulary(cls, path: Path, length: int) -> Encoder:
+    def by_vocabulary(
+        cls, path: Path, length: int, ngrams: int = 1, word_set: bool = False
+    ) -> Encoder:
         """Ids 2 and up in the order of a public word list, 1 for words not on it.
 
         The list must not have been made from the private records; nothing here can check that.
@@ -83,25 +98,34 @@ class Encoder:
         known = _KnownIds()
         for word in _vocabulary_lines(path):
             known.setdefault(word, len(known) + 2)
-        return cls(known, len(known) + 2, length)
+        return cls(known, len(known) + 2, length, ngrams, word_set)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """One row of ids per text; words after the first `length` are dropped."""
+        """One row of ids per text; those after the first `length` are dropped."""
         rows = np.full((len(texts), self.length), PADDING, np.int64)
-        number_of = self.ids.__getitem__
         for row, text in zip(rows, texts, strict=True):
-            kept = words(text)[: self.length]
-            row[: len(kept)] = [number_of(word) for word in kept]
+            kept = self._numbers(words(text))[: self.length]
+            row[: len(kept)] = kept
         return rows
+
+    def _numbers(self, found: list[str]) -> list[int]:
+        if self.word_set:
+            found = [word for word in found if word not in COMMON]
+        numbers = [self.ids[word] for word in found]
+        for size in range(2, self.ngrams + 1):
+            places = range(len(found) - size + 1)
+            numbers += [self.ids[" ".join(found[place : place + size])] for place in places]
+        return list(dict.fromkeys(numbers)) if self.word_set else numbers
 
 
 def encoder_for(options: DataOptions) -> tuple[Encoder, tuple[str, ...]]:
     """The encoder that the options ask for, and what the certificate has to say of it."""
+    shape = (options.length, options.ngrams, options.word_set)
     if options.vocabulary is None:
-        encoder = Encoder.by_hash(options.hash_buckets, options.length)
+        encoder = Encoder.by_hash(options.hash_buckets, *shape)
         ids = f"the hashing of words to {options.hash_buckets} ids (a fixed function)"
     else:
-        encoder = Encoder.by_vocabulary(Path(options.vocabulary).expanduser(), options.length)
+        encoder = Encoder.by_vocabulary(Path(options.vocabulary).expanduser(), *shape)
         ids = (
             f"the vocabulary of {encoder.size - 2} words in {options.vocabulary} (given as public; "
             f"it must not be made from the records)"

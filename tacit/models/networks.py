@@ -44,9 +44,44 @@ class MeanEmbedding(nn.Module):
         self.embedding = nn.Embedding(tokens, width, padding_idx=0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        present = (ids != 0).sum(1, keepdim=True).clamp_min(1)
         summed: Tensor = self.embedding(ids).sum(1)
-        return summed / present
+        return summed / _length(ids)
+
+
+class WordWeights(nn.Module):
+    """A linear layer on the words of a text, which together have norm one if each stands once.
+
+    A record then moves no weight by more than its share, whatever the number of buckets, so that
+    large tables cost no accuracy. Weights start at zero.
+    """
+
+    def __init__(self, tokens: int, classes: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, classes, padding_idx=0)
+        nn.init.zeros_(self.embedding.weight)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        summed: Tensor = self.embedding(ids).sum(1)
+        return summed / _length(ids).sqrt()
+
+
+class Recurrent(nn.Module):
+    """An LSTM over the token vectors of a text; the mean of its outputs at the words."""
+
+    def __init__(self, tokens: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width, padding_idx=0)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        outputs, _ = self.lstm(self.embedding(ids))
+        present = (ids != 0).unsqueeze(2).to(outputs.dtype)
+        summed: Tensor = (outputs * present).sum(1)
+        return summed / _length(ids)
+
+
+def _length(ids: Tensor) -> Tensor:
+    return (ids != 0).sum(1, keepdim=True).clamp_min(1).float()
 
 
 def mlp(shape: Shape, classes: int, tokens: int) -> nn.Module:
@@ -127,11 +162,38 @@ def linear(shape: Shape, classes: int, tokens: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 
+def feature_cnn(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Two 3×3 convolutions with tempered sigmoids on a few pixels of many channels, such as
+    scattering features (after Tramèr and Boneh 2021)."""
+    channels, height, width = _image(shape, "feature-cnn", 4)
+    features = nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        TemperedSigmoid(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        TemperedSigmoid(),
+        nn.Flatten(),
+    )
+    flat = _width_after(features, (channels, height, width))
+    return nn.Sequential(features, nn.Linear(flat, classes))
+
+
 def text_mean(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """Mean of 16-dimensional token vectors, then a linear layer."""
-    if len(shape) != 1 or tokens == 0:
-        raise ArgumentError(f"model is 'text-mean', but records have shape {shape}; it needs text")
+    _text(shape, tokens, "text-mean")
     return nn.Sequential(MeanEmbedding(tokens, 16), nn.Linear(16, classes))
+
+
+def text_linear(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """One weight per token and class on a text's words, scaled to norm one."""
+    _text(shape, tokens, "text-linear")
+    return WordWeights(tokens, classes)
+
+
+def text_lstm(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """32-dimensional token vectors, an LSTM of 32 units, then a linear layer."""
+    _text(shape, tokens, "text-lstm")
+    return nn.Sequential(Recurrent(tokens, 32), nn.Linear(32, classes))
 
 
 MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
@@ -140,7 +202,10 @@ MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
     "tempered-cnn": tempered_cnn,
     "convnet": convnet,
     "linear": linear,
+    "feature-cnn": feature_cnn,
     "text-mean": text_mean,
+    "text-linear": text_linear,
+    "text-lstm": text_lstm,
 }
 
 
@@ -197,6 +262,11 @@ def _image(shape: Shape, model: str, smallest: int) -> tuple[int, int, int]:
             f" height, width) of at least {smallest}×{smallest}; 'mlp' and 'linear' take any shape"
         )
     return shape[0], shape[1], shape[2]
+
+
+def _text(shape: Shape, tokens: int, model: str) -> None:
+    if len(shape) != 1 or tokens == 0:
+        raise ArgumentError(f"model is {model!r}, but records have shape {shape}; it needs text")
 
 
 def _width_after(features: nn.Module, shape: Shape) -> int:

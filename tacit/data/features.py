@@ -1,0 +1,168 @@
+"""Features computed record by record, by a function that has seen no private record.
+
+Such a function changes one record when one record changes, so it costs no privacy and leaves
+every sensitivity as it is (docs/proofs/dpsgd.md, "Features"). What it takes from elsewhere, such
+as filters, is fixed in advance and named in the certificate.
+
+Features of the published datasets are kept in the user's cache, so that they are computed once.
+Those of a user's own records are private like the records and are never written there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.data.loaded import Data, Split
+from tacit.data.places import user_cache
+from tacit.data.published import DATASETS
+from tacit.data.scattering import Scattering
+from tacit.errors import ArgumentError
+
+_ROWS = 64
+
+
+class RecordFeatures(Protocol):
+    """A fixed function from one record's features to others."""
+
+    @property
+    def described(self) -> str:
+        """What the certificate says of it."""
+        ...
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Everything that decides its values."""
+        ...
+
+    def compute(self, rows: Tensor) -> Tensor:
+        """Features of each row; no row may depend on another."""
+        ...
+
+
+class ScatteringFeatures:
+    """Scattering coefficients of an image, normalised within each record.
+
+    The coefficients are cut into `groups` of neighbouring paths; within each group of each record
+    they get mean 0 and variance 1. With `mirrored`, those of the image and of its mirror image are
+    averaged and the left half is kept: the right one says the same again.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], scale: int, angles: int, groups: int, mirrored: bool
+    ) -> None:
+        if len(shape) != 3:
+            raise ArgumentError(
+                f"features is 'scattering', but records have shape {shape}; it needs images"
+            )
+        self._transform = Scattering((shape[1], shape[2]), scale, angles)
+        self._groups, self._mirrored = groups, mirrored
+        self.key = {
+            "function": "scattering 1",
+            "shape": shape,
+            "scale": scale,
+            "angles": angles,
+            "groups": groups,
+            "mirrored": mirrored,
+        }
+        mirror = ", averaged with those of its mirror image" if mirrored else ""
+        self.described = (
+            f"the scattering transform of each image (scale {scale}, {angles} angles{mirror}),"
+            f" normalised within the image in {groups} groups: a fixed function of one record"
+        )
+        paths = self._paths(torch.zeros(1, *shape)).shape[1]
+        if paths % groups:
+            raise ArgumentError(
+                f"features.groups is {groups}, which does not divide the {paths} channels; choose a"
+                " divisor"
+            )
+
+    def compute(self, rows: Tensor) -> Tensor:
+        """[n, channels, height, width] in bytes or in [0, 1] → [n, paths, …]."""
+        scaled = rows.float() / 255 if rows.dtype == torch.uint8 else rows
+        paths = self._paths(scaled)
+        grouped = paths.reshape(len(paths), self._groups, -1)
+        centred = grouped - grouped.mean(2, keepdim=True)
+        spread = centred.square().mean(2, keepdim=True).add(1e-5).sqrt()
+        return (centred / spread).view_as(paths)
+
+    def _paths(self, images: Tensor) -> Tensor:
+        paths = self._transform(images)
+        if not self._mirrored:
+            return paths
+        both = (paths + self._transform(images.flip(3))) / 2
+        return both[..., : (both.shape[3] + 1) // 2].contiguous()
+
+
+def with_features(data: Data, function: RecordFeatures) -> Data:
+    """The same records with other features, from the cache where they were computed before."""
+    published = data.name in DATASETS
+    cache = user_cache() / "features" if published else None
+    return dataclasses.replace(
+        data,
+        train=_converted(data.train, function, cache),
+        test=_converted(data.test, function, cache) if data.test else None,
+        mean=(),
+        std=(),
+        treated_as_public=(*data.treated_as_public, function.described),
+    )
+
+
+def _converted(split: Split, function: RecordFeatures, cache: Path | None) -> Split:
+    if cache is None:
+        return Split(torch.from_numpy(_computed(split, function, None)), split.labels)
+    path = cache / f"{_name(split, function)}.npy"
+    values = _stored(path, len(split))
+    if values is None:
+        cache.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=cache, suffix=".part")
+        os.close(handle)
+        try:
+            _computed(split, function, Path(temporary))
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+        values = np.load(path, mmap_mode="c")
+    return Split(torch.from_numpy(values), split.labels)
+
+
+def _computed(split: Split, function: RecordFeatures, path: Path | None) -> NDArray[np.float16]:
+    """All features in half precision, which keeps three digits: more than the noise leaves."""
+    shape = (len(split), *function.compute(split.features[:1]).shape[1:])
+    values = (
+        np.empty(shape, np.float16)
+        if path is None
+        else np.lib.format.open_memmap(path, "w+", np.float16, shape)
+    )
+    for start in range(0, len(split), _ROWS):
+        rows = split.features[start : start + _ROWS]
+        values[start : start + len(rows)] = function.compute(rows).numpy()
+    if isinstance(values, np.memmap):
+        values.flush()
+    return values
+
+
+def _stored(path: Path, records: int) -> NDArray[np.float16] | None:
+    """Features computed before; a file that is not whole counts as absent."""
+    try:
+        values: NDArray[np.float16] = np.load(path, mmap_mode="c")
+    except (OSError, ValueError):
+        return None
+    return values if values.dtype == np.float16 and len(values) == records else None
+
+
+def _name(split: Split, function: RecordFeatures) -> str:
+    digest = hashlib.sha256(json.dumps(function.key, sort_keys=True).encode())
+    digest.update(str((split.features.dtype, tuple(split.features.shape))).encode())
+    digest.update(split.features.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:40]
