@@ -13,14 +13,14 @@ from tacit.train import _split, recipe_for, train
 
 def test_held_out_records_are_apart_and_always_the_same() -> None:
     whole = Split(torch.arange(100).view(-1, 1), torch.arange(100))
-    kept, held = _split(whole, 30)
-    again = _split(whole, 30)[1]
+    kept, held = _split(whole, 30, "data.holdout")
+    again = _split(whole, 30, "data.holdout")[1]
     assert len(kept) == 70 and len(held) == 30
     assert sorted([*kept.labels.tolist(), *held.labels.tolist()]) == list(range(100))
     assert torch.equal(held.labels, again.labels)
     assert len(set(held.labels.diff().tolist())) > 3
     with pytest.raises(ArgumentError, match="holdout is 100"):
-        _split(whole, 100)
+        _split(whole, 100, "data.holdout")
 
 
 def test_held_out_records_are_named_in_the_certificate(tmp_path: Path) -> None:
