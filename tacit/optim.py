@@ -81,12 +81,18 @@ class PrivateOptimizer:
         if self._pace is not None:
             for group in self.inner.param_groups:
                 group["lr"] = self._pace.at(step)
-        self.inner.zero_grad(set_to_none=True)
+        self._forget_gradients()
         parameters = dict(self._model.named_parameters())
         for name, value in gradient.layout.views(gradient.vector).items():
             parameters[name].grad = value
         self.inner.step()
-        self.inner.zero_grad(set_to_none=True)
+        self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
+        """None that anyone else left may move a weight."""
+        for group in self.inner.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
 
 class WeightAverage:

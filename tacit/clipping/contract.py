@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -34,12 +35,12 @@ class Layout:
         names = tuple(name for name, _ in named)
         return cls(names, tuple(shape for _, shape in named), tuple(grouping(names)))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of elements of each parameter."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Length of the flat vector."""
         return sum(self.sizes)
