@@ -131,7 +131,7 @@ def _prepared(recipe: Recipe, data: Data) -> _Prepared:
     where = "the test set, treated as public"
     not_covered = ["the test records, on which the model is evaluated"] if data.test else []
     if held:
-        train, evaluation = _split(train, held, "data.holdout")
+        train, evaluation = _split(train, held)
         where = "records held out of the training set"
         not_covered = ["the held-out records, on which the model is evaluated"]
     facts = Facts(
@@ -147,7 +147,7 @@ def _prepared(recipe: Recipe, data: Data) -> _Prepared:
     return _Prepared(_records(train, data), tested, public, facts)
 
 
-def _split(train: Split, held: int, key: str) -> tuple[Split, Split]:
+def _split(train: Split, held: int, key: str = "data.holdout") -> tuple[Split, Split]:
     """Take out `held` records at places drawn once and for all, whatever the records are.
 
     Not at even distances: every twelfth record of MNIST is harder than its neighbours.
