@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tacit.commands import account, compare, data, plan, train
+from tacit.commands import account, audit, compare, data, plan, train
 from tacit.commands.many import ManyNumbers
 from tacit.commands.output import failed
 from tacit.errors import TacitError
@@ -27,6 +27,7 @@ app.add_typer(plan.app, name="plan")
 app.command("account")(account.account)
 app.command("report")(account.report)
 app.command("compare", cls=ManyNumbers)(compare.compare)
+app.command("audit")(audit.audit)
 app.add_typer(data.app, name="data")
 
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors made on purpose are printed without a traceback.
 
     Exit codes: 0 fine, 2 a wrong argument, 3 data, 4 model, 5 no proof, 6 run directory,
-    7 ledger broken, 8 budget spent, 130 interrupted.
+    7 ledger broken, 8 budget spent, 9 an audit shows more than is proven, 130 interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     tune_process()
@@ -46,6 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
             raise
-        way = "the same command" if given[:1] == ["compare"] else "--resume"
+        way = "the same command" if given[:1] in (["compare"], ["audit"]) else "--resume"
         failed(f"interrupted; continue with {way}", INTERRUPTED, as_json="--json" in given)
         sys.exit(INTERRUPTED)

@@ -47,3 +47,9 @@ class BudgetError(TacitError):
     """A step that the remaining privacy budget does not cover."""
 
     exit_code = 8
+
+
+class AuditError(TacitError):
+    """An audit that shows more leakage than is proven, or that does not find what it must."""
+
+    exit_code = 9

@@ -160,7 +160,8 @@ class Journal:
             ahead = events.counted(method.charge(step) for step in range(taken, until))
             both = events.composed([self._steps.spent(), ahead])
             delta, relation = self._recipe.privacy.delta, method.promise.relation
-            self._bound, self._bound_until = accountants.epsilon(both, delta, relation), until
+            bound = accountants.epsilon(both, delta, relation)
+            self._bound, self._bound_until = bound if math.isfinite(bound) else None, until
         return self._bound
 
     def _epoch(self) -> float:

@@ -156,7 +156,7 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
 
 def released(run: RunDir) -> bool:
     """Whether the weights are out with all that belongs to them, and only the end is missing."""
-    entries = ledger.read(run.ledger)
+    entries = [entry for entry in ledger.read(run.ledger) if entry.kind != "audit"]
     if not run.weights.exists() or not run.metrics.exists() or entries[-1].kind != "release":
         return False
     return bool(entries[-1].body["weights_sha256"] == run.weights_hash())

@@ -29,6 +29,11 @@ class Moment:
     records_per_second: float
     seconds_left: float
 
+    @classmethod
+    def bare(cls, step: int, steps: int, seconds_left: float) -> Moment:
+        """Of something that is no training of its own: how far it is, and nothing else."""
+        return cls(step, steps, 0.0, 0.0, None, None, None, 0.0, seconds_left)
+
 
 class Watcher(AbstractContextManager["Watcher"], Protocol):
     """Follows a run."""
@@ -110,6 +115,9 @@ class ProgressBar:
 
 def facts_of(moment: Moment) -> dict[str, str]:
     """A moment in a few words each."""
+    if moment.epochs == 0:
+        share = f"{moment.step / moment.steps:.0%}"
+        return dict.fromkeys(FACTS, "") | {"epoch": share, "left": left(moment.seconds_left)}
     budget = f" of {moment.budget:g}" if moment.budget else ""
     spent = "not private" if moment.epsilon is None else f"ε ≤ {_up(moment.epsilon):.2f}{budget}"
     return {

@@ -9,13 +9,33 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Protocol
 
 from tacit.board import Board, SilentBoard
 from tacit.config import Recipe
 from tacit.errors import RunError, TacitError
 from tacit.method_sections import PlainRecipe
-from tacit.progress import Moment, NothingToClose
+from tacit.progress import Moment, NothingToClose, Watcher
 from tacit.rundir import RunDir
+
+
+class Task(Protocol):
+    """Something that takes long, can be watched, and leaves a file when it is finished."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str:
+        """Tasks of one kind take about as long as each other."""
+        ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    def do(self, data_dir: Path | None, watcher: Watcher) -> None:
+        """All of it, or the rest where it was interrupted."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,9 +56,17 @@ class Training:
             parts += [run.certificate, run.certificate_text]
         return run.finished and all(part.is_file() for part in parts)
 
+    def do(self, data_dir: Path | None, watcher: Watcher) -> None:
+        """Train, or go on where the run was interrupted."""
+        from tacit.train import stored_recipe, train
+
+        resume = RunDir(self.out).ledger.exists()
+        recipe = stored_recipe(self.out) if resume else self.recipe
+        train(recipe, data_dir=data_dir, out=self.out, resume=resume, watcher=watcher)
+
 
 def train_all(
-    trainings: Sequence[Training],
+    trainings: Sequence[Task],
     *,
     jobs: int = 1,
     data_dir: Path | None = None,
@@ -90,30 +118,20 @@ class _Sender(_Watcher):
         self._connection.send(moment)
 
 
-def _one_by_one(
-    trainings: Sequence[Training], data_dir: Path | None, board: Board
-) -> dict[str, str]:
+def _one_by_one(trainings: Sequence[Task], data_dir: Path | None, board: Board) -> dict[str, str]:
     failures = {}
     for training in trainings:
         board.started(training.name)
         try:
-            _train(training, data_dir, _Watcher(training.name, board))
+            training.do(data_dir, _Watcher(training.name, board))
         except TacitError as error:
             failures[training.name] = str(error)
         board.ended(training.name, failures.get(training.name, ""))
     return failures
 
 
-def _train(training: Training, data_dir: Path | None, watcher: _Watcher) -> None:
-    from tacit.train import stored_recipe, train
-
-    resume = RunDir(training.out).ledger.exists()
-    recipe = stored_recipe(training.out) if resume else training.recipe
-    train(recipe, data_dir=data_dir, out=training.out, resume=resume, watcher=watcher)
-
-
 def _at_once(
-    trainings: Sequence[Training], jobs: int, data_dir: Path | None, board: Board
+    trainings: Sequence[Task], jobs: int, data_dir: Path | None, board: Board
 ) -> dict[str, str]:
     waiting, failures = list(trainings), {}
     with _children() as running:
@@ -154,7 +172,7 @@ def _children() -> Iterator[dict[Connection, tuple[str, BaseProcess]]]:
             process.join()
 
 
-def _start(training: Training, data_dir: Path | None) -> tuple[Connection, BaseProcess]:
+def _start(training: Task, data_dir: Path | None) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(training, data_dir, sending), daemon=True)
@@ -171,12 +189,12 @@ def _received(connection: Connection) -> Moment | str | None:
     return message
 
 
-def _child(training: Training, data_dir: Path | None, connection: Connection) -> None:
+def _child(training: Task, data_dir: Path | None, connection: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
     try:
-        _train(training, data_dir, _Sender(connection))
+        training.do(data_dir, _Sender(connection))
     except TacitError as error:
         connection.send(str(error))
     except (BrokenPipeError, KeyboardInterrupt):

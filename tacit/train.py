@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from tacit import config, models
 from tacit.assemble import Facts
@@ -59,37 +60,55 @@ def train(
     watcher: Watcher | None = None,
 ) -> Result:
     """Run a recipe from data to certificate and report."""
-    if recipe.model.name != "auto":
-        models.check_name(recipe.model.name)
-    options = _options(recipe)
-    data = datasets.load(recipe.data.name, data_dir=data_dir, options=options)
-    if recipe.features is not None:
-        data = with_features(data, _function(recipe.features, data))
-    recipe = _resolved(recipe, data)
-    prepared = _prepared(recipe, data)
-    seed = secrets.randbits(63) if recipe.run.seed is None else recipe.run.seed
-    model = models.build(
-        recipe.model.name,
-        data.input_shape,
-        data.classes,
-        tokens=data.token_ids,
-        seed=seed,
-        initial=recipe.model.initial,
-    )
-    if recipe.model.mend:
-        model = models.mended(model)
+    ready = prepare(recipe, data_dir)
+    recipe = ready.recipe
     label = f"{Path(recipe.data.name).stem}-{recipe.method.name}"
     return fit(
-        model,
-        prepared.train,
-        test=prepared.tested,
-        public=prepared.public,
+        ready.network(secrets.randbits(63) if recipe.run.seed is None else recipe.run.seed),
+        ready.train,
+        test=ready.tested,
+        public=ready.public,
         recipe=recipe,
         out=out or new_run_path(label),
         resume=resume,
         watcher=watcher,
-        facts=prepared.facts,
+        facts=ready.facts,
     )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a recipe trains on and with, ready to be handed to `fit`."""
+
+    recipe: Recipe
+    data: Data
+    train: TensorRecords
+    tested: TensorRecords | None
+    public: TensorRecords | None
+    facts: Facts
+
+    def network(self, seed: int) -> nn.Module:
+        """The recipe's network with weights drawn from this seed."""
+        chosen, data = self.recipe.model, self.data
+        model = models.build(
+            chosen.name,
+            data.input_shape,
+            data.classes,
+            tokens=data.token_ids,
+            seed=seed,
+            initial=chosen.initial,
+        )
+        return models.mended(model) if chosen.mend else model
+
+
+def prepare(recipe: Recipe, data_dir: Path | None = None) -> Prepared:
+    """Find the data of a recipe, split it, and choose the network."""
+    if recipe.model.name != "auto":
+        models.check_name(recipe.model.name)
+    data = datasets.load(recipe.data.name, data_dir=data_dir, options=_options(recipe))
+    if recipe.features is not None:
+        data = with_features(data, _function(recipe.features, data))
+    return _prepared(_resolved(recipe, data), data)
 
 
 def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
@@ -116,15 +135,7 @@ def _resolved(recipe: Recipe, data: Data) -> Recipe:
     )
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    train: TensorRecords
-    tested: TensorRecords | None
-    public: TensorRecords | None
-    facts: Facts
-
-
-def _prepared(recipe: Recipe, data: Data) -> _Prepared:
+def _prepared(recipe: Recipe, data: Data) -> Prepared:
     """Training records, records for evaluation, and what the certificate must say of them."""
     held = recipe.data.holdout
     train, evaluation = data.train, data.test
@@ -144,7 +155,7 @@ def _prepared(recipe: Recipe, data: Data) -> _Prepared:
     if recipe.data.public:
         train, known = _split(train, recipe.data.public, "data.public")
     tested, public = (_records(part, data) if part else None for part in (evaluation, known))
-    return _Prepared(_records(train, data), tested, public, facts)
+    return Prepared(recipe, data, _records(train, data), tested, public, facts)
 
 
 def _split(train: Split, held: int, key: str = "data.holdout") -> tuple[Split, Split]:

@@ -58,6 +58,9 @@ class GradientCanaries:
     def delta(self) -> float:
         return self.recipe.privacy.delta
 
+    def digest(self) -> str:
+        return f"{self.recipe.digest()} {self.records}"
+
     def play(self, seed: int, progress: Progress) -> Played:
         """One run of the training procedure."""
         recipe = self.recipe.with_settings(seed=seed)
@@ -89,7 +92,8 @@ def gradient_canaries(
     """The game for a recipe on so many records, with the recipe's rate and number of steps.
 
     Where there are fewer canaries than records, batches shrink by the same share; the noise is
-    the recipe's, or solved for the recipe's ε.
+    the recipe's, or solved for the recipe's ε. All canaries lie in one tensor, so it is clipped
+    as a whole: how groups of layers share the noise is not audited.
     """
     from tacit.methods.parts import step_count
 
@@ -108,7 +112,10 @@ def gradient_canaries(
     else:
         size = max(1, round(size * wanted / records))
         epochs = steps * size / wanted
+    clipping = "automatic" if recipe.method.clipping == "automatic" else "flat"
     changed = recipe.with_settings(
+        **{"clipping": clipping, "clip_decay": 1.0, "groups": "layers"},
+        **{"thresholds": (), "noise_weights": ()},
         **{"batch_size": size, "epochs": epochs, "micro_batch": 8192},
         **{"optimizer": "sgd", "learning_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0},
         **{"schedule": "constant", "warmup": 0.0, "average": 0.0, "views": 1, "augment": ()},

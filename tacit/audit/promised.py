@@ -10,11 +10,11 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
-from tacit.privacy import accountants, events
+from tacit.privacy import accountants, events, tradeoff
 from tacit.privacy.relations import Relation
+from tacit.privacy.tradeoff import TradeOff
 
 Array = NDArray[np.float64]
-_DELTAS = np.concatenate((np.geomspace(1e-9, 0.1, 60), np.linspace(0.12, 0.98, 44)))
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,18 @@ class Promised:
         return accountants.epsilon(self.event, delta, self.relation)
 
     @cached_property
-    def _lines(self) -> tuple[Array, Array]:
-        """(ε, δ) at many δ; each bounds every attack by a straight line."""
-        found = [(self.epsilon(float(delta)), float(delta)) for delta in _DELTAS]
-        pairs = np.array([pair for pair in found if np.isfinite(pair[0])] or [(700.0, 1.0)])
-        return np.minimum(pairs[:, 0], 700.0), pairs[:, 1]
+    def _curve(self) -> TradeOff:
+        return tradeoff.of(self.event, self.relation)
 
     def allowed(self, false_positives: Array) -> Array:
         """The highest true positive rate of any attack at each rate of false positives."""
-        epsilon, delta = self._lines
-        rates = np.asarray(false_positives, dtype=np.float64)[:, None]
-        growth = np.exp(epsilon)
-        steep = growth * rates + delta
-        flat = 1 - (1 - delta - rates) / growth
-        return np.asarray(np.minimum(1.0, np.minimum(steep, flat).min(axis=1)))
+        if np.isinf(self.epsilon(0.5)):
+            return np.ones_like(false_positives)
+        return np.asarray(1.0 - self._curve.misses(false_positives))
 
     def highest_auc(self) -> float:
         """The largest area under a ROC curve that the promise allows."""
-        rates = np.concatenate(([0.0], np.geomspace(1e-9, 1.0, 2000)))
+        rates = np.concatenate(([0.0], np.geomspace(1e-9, 1.0, 500)))
         heights = self.allowed(rates)
         return float(np.sum(np.diff(rates) * heights[1:]))
 

@@ -33,6 +33,8 @@ class Played:
     relation: Relation
     independent: bool
     claimed: float | None = None
+    by_record: Scores | None = None
+    """Scores of single records, where a coin is about two of them: for the ROC curve."""
 
 
 class Game(Protocol):
@@ -46,6 +48,10 @@ class Game(Protocol):
     @property
     def delta(self) -> float:
         """The δ at which ε is bounded."""
+        ...
+
+    def digest(self) -> str:
+        """Names everything but the seed that decides what comes of a run."""
         ...
 
     def play(self, seed: int, progress: Progress) -> Played:

@@ -112,7 +112,8 @@ def conclude(
         found.append(bounds.clopper_pearson(scores, delta, each))
     if fitting:
         found.append(_fitted(scores, promised, delta, each))
-    false, true = scores.roc(120)
+    shown = Scores.together([run.by_record or run.scores for run in runs])
+    false, true = shown.roc(120)
     most = promised.allowed(false)
     return Finding(
         attack,
@@ -124,9 +125,9 @@ def conclude(
         first.claimed,
         len(scores),
         tuple(found),
-        scores.auc(confidence),
+        shown.auc(confidence),
         promised.highest_auc(),
-        {f"{r:g}": scores.true_positives_at(r, confidence) for r in SHOWN_FALSE_POSITIVES},
+        {f"{r:g}": shown.true_positives_at(r, confidence) for r in SHOWN_FALSE_POSITIVES},
         tuple(zip(false.tolist(), true.tolist(), most.tolist(), strict=True)),
     )
 

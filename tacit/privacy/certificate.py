@@ -28,6 +28,7 @@ _COPIED = (
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
     *("mechanism", "sensitivity_squared", "norm_groups"),
 )
+AUDIT_LOOKED = "the figures of the audit, which were computed from training records without noise"
 ASSUMPTIONS = (
     "normal noise is idealised: it is drawn in 32-bit floating point, and sums and norms are"
     " computed in the model's precision",
@@ -85,6 +86,7 @@ def issue(
     private = epsilon is not None and math.isfinite(epsilon)
     release = next((e.body for e in reversed(entries) if e.kind == "release"), None)
     ex_post = round_up(accountants.epsilon(charged, at_delta, relation, accountant))
+    audited = next((e.body for e in reversed(entries) if e.kind == "audit"), None)
     certificate: Json = {
         "title": promise["title"],
         "verdict": _verdict(epsilon, at_delta, relation, release is not None),
@@ -99,7 +101,7 @@ def issue(
         else None,
         "proven": proven if private else {},
         "claimed": promise["claimed"] and {**promise["claimed"], "delta": promise["delta"]},
-        "audited": None,
+        "audited": audited,
         "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
         if private and (release is None or ex_post < (epsilon or 0))
         else None,
@@ -107,6 +109,8 @@ def issue(
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
+    if audited and audited["on_training_records"]:
+        certificate["not_covered"] = [*certificate["not_covered"], AUDIT_LOOKED]
     certificate["assumptions"] = list(ASSUMPTIONS) if private else []
     if not private:
         certificate["budget"] = None
@@ -215,8 +219,18 @@ def _three_numbers(certificate: Json) -> list[str]:
             else "none: no paper's claim"
         ),
         "proven ε   " + (", ".join(proven) + at_delta if proven else "none: nothing is guaranteed"),
-        "audited ε  " + (f"at least {audited['epsilon']}" if audited else "not audited yet"),
+        "audited ε  "
+        + (
+            f"at least {audited['epsilon']:g} ({audited['relation']}), at δ = {audited['delta']:g},"
+            f" {audited['confidence']:.0%} confidence"
+            if audited
+            else "not audited yet"
+        ),
     ]
+    if audited:
+        lines += textwrap.wrap(
+            f"audited: {audited['verdict']}", 90, initial_indent="  ", subsequent_indent="  "
+        )
     if claimed:
         lines += textwrap.wrap(
             f"claimed: {claimed['source']}", 90, initial_indent="  ", subsequent_indent="  "
