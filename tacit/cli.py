@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -17,11 +19,27 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="tacit",
-    help="Train neural networks under differential privacy, with a promise you can check.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("tacit"))
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and end.")
+    ] = False,
+) -> None:
+    """Train neural networks under differential privacy, with a promise you can check."""
+
+
 app.command("train")(train.train)
 app.add_typer(plan.app, name="plan")
 app.command("account")(account.account)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ def tacit(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def as_json(tacit: Run, line: str, code: int = 0) -> Any:
     return json.loads(tacit(f"{line} --json", code).stdout)
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path, tacit: Run) -> None:
+    assert tacit("--version").stdout.strip() == version("tacit")
 
 
 def test_plan_prints_the_promised_keys(tmp_path: Path, tacit: Run) -> None:
