@@ -1,5 +1,6 @@
 """Fixtures shared by the tests."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from tacit.assemble import Facts, assemble
 from tacit.data.batches import TensorRecords
 from tacit.rundir import RunDir
 from tacit.steps import Steps
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # workers fill the cores already
 
 
 @pytest.fixture
