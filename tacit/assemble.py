@@ -11,27 +11,27 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit import native
 from tacit.clipping.contract import LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
-from tacit.errors import ArgumentError, ModelError, RunError
+from tacit.errors import RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
 from tacit.methods.base import Method
 from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
-from tacit.models import validate
+from tacit.models import batch_norm, validate
 from tacit.noise.normals import SAMPLER
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
-from tacit.optim import Pace, PrivateOptimizer, WeightAverage
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
 from tacit.rundir import RunDir
 from tacit.state import TrainingState
 from tacit.steps import Steps
+from tacit.updates import private_optimizer, weight_average
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,16 @@ def assemble(
     repeats its steps exactly.
     """
     steps = step_count(recipe, len(records))
-    validate.check(model, one_record(records)[0])
+    _check_model(model, records, recipe)
     own_inputs = repeatable and optimizer is None and isinstance(records, TensorRecords)
     bits = _bits(model, records, public) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
     source, generation, replay = _source(recipe, run, bits, resume)
     if ledger is not None and replay:
         _check_key(run, ledger, source)
-    _check_optimizer(model, optimizer)
-    if optimizer is None:
-        own = PrivateOptimizer(model, _optimizer(recipe, model), _pace(recipe, steps))
-    else:
-        own = PrivateOptimizer(model, optimizer)
-    state = TrainingState(model, own, _average(recipe, model))
+    memory: dict[str, Tensor] = {}
+    own = private_optimizer(recipe, model, steps, memory, optimizer)
+    state = TrainingState(model, own, weight_average(recipe, model), memory=memory)
     parts = Parts(
         recipe,
         model,
@@ -98,7 +95,7 @@ def assemble(
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
         run.save_checkpoint(state.snapshot())
-        return Steps(method, state, book, source, generation, LossCheck(model, records))
+        return Steps(method, state, book, source, generation, _loss_check(model, records, recipe))
     _restore(run, state, ledger)
     ledger.append(
         "resume",
@@ -109,7 +106,22 @@ def assemble(
             "key": source.fingerprint,
         },
     )
-    return Steps(method, state, ledger, source, generation, LossCheck(model, records))
+    return Steps(method, state, ledger, source, generation, _loss_check(model, records, recipe))
+
+
+def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
+    """Refuse a model that the method's proof does not cover; BatchNorm keeps no buffers."""
+    across = recipe.method.layers_across_records(recipe.training.batch_size)
+    if across == "sealed":
+        batch_norm.seal(model)
+    if across != "free":
+        like = one_record(records)[0]
+        validate.check(model, like, whole_sets=across == "sealed")
+
+
+def _loss_check(model: nn.Module, records: Records, recipe: Recipe) -> LossCheck:
+    across = recipe.method.layers_across_records(recipe.training.batch_size)
+    return LossCheck(model, records, alone=across == "refused")
 
 
 def _with_public(facts: Facts, public: Records | None) -> Facts:
@@ -120,20 +132,6 @@ def _with_public(facts: Facts, public: Records | None) -> Facts:
         " estimated on them"
     )
     return replace(facts, not_covered=(*facts.not_covered, said))
-
-
-def _check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-    """The optimizer must move exactly the weights that are trained."""
-    trained = {id(p) for p in model.parameters() if p.requires_grad}
-    if not trained:
-        raise ModelError("the model has no trainable parameters; unfreeze at least one")
-    if optimizer is None:
-        return
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if held & trained != trained or held - {id(p) for p in model.parameters()}:
-        raise ArgumentError(
-            "optimizer does not hold the parameters of this model; make it with model.parameters()"
-        )
 
 
 def _check_key(run: RunDir, ledger: Ledger, source: RandomSource) -> None:
@@ -214,33 +212,6 @@ def _restore(run: RunDir, state: TrainingState, ledger: Ledger) -> None:
         )
 
 
-def _pace(recipe: Recipe, steps: int) -> Pace:
-    training = recipe.training
-    epoch = max(1, round(steps / training.epochs))
-    rate, decay = training.learning_rate, training.rate_decay
-    return Pace(rate, steps, training.schedule, training.warmup, decay, epoch)
-
-
-def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    training = recipe.training
-    trained = [p for p in model.parameters() if p.requires_grad]
-    if training.optimizer == "adam":
-        return torch.optim.Adam(
-            trained, lr=training.learning_rate, weight_decay=training.weight_decay
-        )
-    return torch.optim.SGD(
-        trained,
-        lr=training.learning_rate,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-    )
-
-
-def _average(recipe: Recipe, model: nn.Module) -> WeightAverage | None:
-    decay = recipe.training.average
-    return WeightAverage(model, decay) if decay else None
-
-
 def _header(
     recipe: Recipe, method: Method, records: Records, source: RandomSource, facts: Facts
 ) -> dict[str, Any]:
@@ -266,7 +237,7 @@ def _header(
         "delta": privacy.delta,
         "budget": privacy.epsilon,
         "planned": events.to_json(planned),
-        "claimed": {"epsilon": claim.epsilon, "source": claim.source} if claim else None,
+        "claimed": claim.as_json() if claim else None,
         "treated_as_public": [
             f"the number of training records, {len(records)}",
             "the recipe, the model's architecture and initial weights",

@@ -127,7 +127,7 @@ class Journal:
             return None
         state = self._steps.state
         averaged = state.average.values if state.average else None
-        with weights_swapped(state.model, averaged):
+        with weights_swapped(state.model, averaged), self._steps.as_released():
             return evaluate(state.model, self._public, self._loss)
 
     def _spent(self) -> float | None:

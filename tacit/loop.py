@@ -20,6 +20,8 @@ from tacit.data.batches import Records, as_records
 from tacit.errors import ArgumentError
 from tacit.journal import Journal
 from tacit.losses import check_labels, cross_entropy
+from tacit.models import batch_norm
+from tacit.optim import weights_swapped
 from tacit.privacy import certificate, ledger
 from tacit.progress import Silent, Watcher
 from tacit.report import write_report
@@ -142,8 +144,11 @@ def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> N
 
 def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
     """Release the weights, with their hash in the ledger; erase the key; then certify."""
-    weights = steps.state.released_weights()
-    steps.state.model.load_state_dict(weights)
+    state = steps.state
+    averaged = state.average.values if state.average else None
+    with weights_swapped(state.model, averaged), steps.as_released():
+        weights = state.released_weights()
+    batch_norm.load(state.model, weights)
     digest = run.save_weights(weights)
     releases = [e.body["weights_sha256"] for e in steps.ledger.entries if e.kind == "release"]
     if releases[-1:] != [digest]:

@@ -7,16 +7,20 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tacit.clipping.thresholds import Clipping
+from tacit.privacy.batch_plan import Sampling
 from tacit.privacy.fixed_order import BatchOrder
 from tacit.recipe_sections import (
     Clip,
     Count,
     CountFromZero,
+    Fraction,
     NotNegative,
     Positive,
     Section,
     UpToOne,
 )
+
+LayersAcrossRecords = Literal["refused", "sealed", "free"]
 
 
 class AnyMethod(Section):
@@ -29,6 +33,10 @@ class AnyMethod(Section):
     def in_order(self) -> bool:
         """Whether an epoch is a whole number of batches in a fixed order."""
         return False
+
+    def layers_across_records(self, batch_size: int) -> LayersAcrossRecords:
+        """What becomes of layers that mix the records of a batch, such as BatchNorm."""
+        return "refused"
 
 
 class ClippedRecipe(AnyMethod):
@@ -85,16 +93,52 @@ class DpFtrlRecipe(ClippedRecipe):
         return self.mechanism != "amplified"
 
 
+class BatchClippingRecipe(ClippedRecipe):
+    """Batch clipping: k mini-sets of s records, each clipped as a whole."""
+
+    clipped_unit: ClassVar[str] = "each mini-set"
+    divided_by: ClassVar[str] = "number of mini-sets"
+    name: Literal["batch-clipping"] = "batch-clipping"
+    mini_sets: Count = 1
+    """k: one clips the whole batch, as many as the batch has records clips each record."""
+    sampling: Sampling = "subset"
+    set_pass: Literal["mean", "momentum"] = "mean"
+    """What is computed of a mini-set: its mean gradient, or a pass with momentum over pieces."""
+    pass_pieces: Count = 4
+    pass_rate: Positive = 0.1
+    pass_momentum: Fraction = 0.9
+    batch_norm: Literal["none", "public", "noisy"] = "none"
+    """Where released BatchNorm buffers come from: there are none, public records, or clipped
+    moments of all records with noise, which are charged."""
+    moments_noise: Positive = 20.0
+    """Multiplier of the noise on the moments of each BatchNorm layer."""
+    moments_clip: Clip = 1.0
+    """Largest root mean square of a record's moments at a layer."""
+
+    @property
+    def in_order(self) -> bool:
+        return self.sampling == "once-per-epoch"
+
+    def layers_across_records(self, batch_size: int) -> LayersAcrossRecords:
+        return "sealed" if batch_size > self.mini_sets else "refused"
+
+
 class PlainRecipe(AnyMethod):
     """Plain SGD, without privacy."""
 
     name: Literal["plain"] = "plain"
 
+    def layers_across_records(self, batch_size: int) -> LayersAcrossRecords:
+        return "free"
 
-MethodRecipe = Annotated[DpSgdRecipe | DpFtrlRecipe | PlainRecipe, Field(discriminator="name")]
+
+MethodRecipe = Annotated[
+    DpSgdRecipe | DpFtrlRecipe | BatchClippingRecipe | PlainRecipe, Field(discriminator="name")
+]
 
 METHODS: dict[str, type[AnyMethod]] = {
     "dpsgd": DpSgdRecipe,
     "dpftrl": DpFtrlRecipe,
+    "batch-clipping": BatchClippingRecipe,
     "plain": PlainRecipe,
 }

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tacit.errors import NoProofError
 from tacit.noise.gaussian import PrivateGradient
+from tacit.sparsify import Sparsifier
 
 
 class Schedule(str, Enum):
@@ -65,11 +66,16 @@ class PrivateOptimizer:
     """A torch optimizer that accepts a PrivateGradient and nothing else."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, pace: Pace | None = None
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        pace: Pace | None = None,
+        sparsifier: Sparsifier | None = None,
     ) -> None:
         self.inner = optimizer
         self._model = model
         self._pace = pace
+        self.sparsifier = sparsifier
 
     def apply(self, gradient: PrivateGradient, step: int) -> None:
         """One update of the weights."""
@@ -87,6 +93,9 @@ class PrivateOptimizer:
             parameters[name].grad = value
         self.inner.step()
         self._forget_gradients()
+        if self.sparsifier is not None:
+            rate = max(g["lr"] / (1 - g.get("momentum", 0.0)) for g in self.inner.param_groups)
+            self.sparsifier.after(parameters, gradient, rate, step)
 
     def _forget_gradients(self) -> None:
         """None that anyone else left may move a weight."""

@@ -106,6 +106,10 @@ class TrainingRecipe(Section):
     """Factor on the learning rate after every epoch, beside the schedule."""
     average: Fraction = 0.0
     """Decay of the exponential moving average of the weights; 0 releases the last weights."""
+    sparsify_every: NotNegative = 0.0
+    """Epochs after which weights that only noise moved are fixed at their average; 0 never does."""
+    sparsify_below: Positive = 0.5
+    """A weight is fixed that moved less than this many standard deviations of the noise."""
     views: Count = 1
     """Augmented copies of each record whose gradients are averaged before clipping."""
     augment: tuple[Augmentation, ...] = ()
@@ -114,6 +118,12 @@ class TrainingRecipe(Section):
     def _views_need_augmentation(self) -> TrainingRecipe:
         if self.views > 1 and not self.augment:
             raise ValueError("views above 1 need augment, or every copy is the same")
+        return self
+
+    @model_validator(mode="after")
+    def _sparsifying_needs_sgd(self) -> TrainingRecipe:
+        if self.sparsify_every and self.optimizer != "sgd":
+            raise ValueError("sparsify_every needs optimizer 'sgd', whose noise is known")
         return self
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
-from tacit.methods.base import Method
+from tacit.methods.base import Completed, Method
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -57,6 +58,10 @@ class Steps:
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
         return events.counted(self._spent)
+
+    def as_released(self) -> AbstractContextManager[None]:
+        """The model as it would be released now, beside its weights."""
+        return self.method.as_released() if isinstance(self.method, Completed) else nullcontext()
 
     @property
     def whole(self) -> bool:

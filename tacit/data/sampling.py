@@ -117,6 +117,69 @@ class GroupedPoissonSampler:
         return events.poisson(self.probability, release)
 
 
+@dataclass(frozen=True)
+class SubsetSampler:
+    """A fresh uniform subset of exactly `batch_size` records at every step, in random order.
+
+    Guarantee: every subset is as likely as any other, up to 2⁻⁴⁰, independently of other steps. The
+    indices are private.
+    """
+
+    records: int
+    batch_size: int
+    source: RandomSource
+
+    def draw(self, step: int) -> Indices:
+        """The records of one step; cut into equal parts they are mini-sets."""
+        return _subset(self.source, step, self.batch_size, self.records)
+
+
+@dataclass(frozen=True)
+class PartitionSampler:
+    """Mini-sets that are fixed before training, of which every step draws some uniformly.
+
+    Guarantee: who shares a mini-set with whom does not depend on the records and never changes.
+    With `in_turn` an epoch goes through all sets, each exactly once.
+    """
+
+    records: int
+    set_size: int
+    mini_sets: int
+    source: RandomSource
+    in_turn: bool = False
+
+    @property
+    def sets(self) -> int:
+        """Mini-sets of the partition; the last one may be short."""
+        return -(-self.records // self.set_size)
+
+    def draw(self, step: int) -> Indices:
+        """The records of one step, mini-set after mini-set, a short one last."""
+        order = _order(self.source, 0, self.records)
+        if self.in_turn:
+            first = step % -(-self.sets // self.mini_sets) * self.mini_sets
+            chosen = np.arange(first, min(first + self.mini_sets, self.sets))
+        else:
+            chosen = _subset(self.source, step, min(self.mini_sets, self.sets), self.sets)
+        parts = [
+            order[which * self.set_size : (which + 1) * self.set_size] for which in np.sort(chosen)
+        ]
+        return np.concatenate(parts)
+
+
+def _subset(source: RandomSource, step: int, size: int, of: int) -> Indices:
+    """The first places of a random permutation (Fisher and Yates), from 64-bit words."""
+    words = source.words("sampling", step, 2 * size).astype(np.uint64)
+    draws = words[0::2] << np.uint64(32) | words[1::2]
+    moved: dict[int, int] = {}
+    chosen = np.empty(size, np.int64)
+    for place in range(size):
+        other = place + int(draws[place]) % (of - place)
+        chosen[place] = moved.get(other, other)
+        moved[other] = moved.get(place, place)
+    return chosen
+
+
 @lru_cache(maxsize=2)
 def _order(source: RandomSource, epoch: int, records: int) -> Indices:
     seed = source.torch_seed("order", epoch)

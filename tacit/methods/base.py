@@ -8,8 +8,9 @@ post-processes ever after fits the same two calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dp_accounting import DpEvent
 
@@ -41,6 +42,15 @@ class Promise:
             "proof": self.proof,
             **self.details,
         }
+
+
+@runtime_checkable
+class Completed(Protocol):
+    """A method whose released model needs more than its weights, such as statistics."""
+
+    def as_released(self) -> AbstractContextManager[None]:
+        """The model as it would be released now; made of public and released values only."""
+        ...
 
 
 class Method(Protocol):

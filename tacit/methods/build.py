@@ -6,14 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 from tacit.config import Recipe
-from tacit.method_sections import ClippedRecipe, DpFtrlRecipe, DpSgdRecipe, PlainRecipe
-from tacit.methods import dpftrl, dpsgd, plain
+from tacit.method_sections import (
+    BatchClippingRecipe,
+    ClippedRecipe,
+    DpFtrlRecipe,
+    DpSgdRecipe,
+    PlainRecipe,
+)
+from tacit.methods import batch_clipping, dpftrl, dpsgd, plain
 from tacit.methods.base import Method
 from tacit.methods.parts import Parts
 
 _BUILDERS: dict[type, Callable[[Parts, Any], Method]] = {
     DpSgdRecipe: dpsgd.from_recipe,
     DpFtrlRecipe: dpftrl.from_recipe,
+    BatchClippingRecipe: batch_clipping.from_recipe,
     PlainRecipe: plain.from_recipe,
 }
 

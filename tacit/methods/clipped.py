@@ -83,12 +83,14 @@ class ClippedMethod:
         sampler: Sampler,
         noise: Noise,
         equipment: Equipment,
+        denominator: float | None = None,
     ) -> None:
         self.promise = replace(promise, details=promise.details | equipment.details)
         self._schedule = schedule
         self._sampler = sampler
         self._noise = noise
         self._equipment = equipment
+        self._denominator = denominator or schedule.batch_size
 
     def charge(self, step: int) -> DpEvent:
         """What step `step` will release, by the schedule."""
@@ -102,7 +104,7 @@ class ClippedMethod:
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         """One update of the weights from the noised sum."""
         clipped = self._equipment.clipped_sum(step, loss, batches)
-        private = self._noise.privatise(clipped, step, self._schedule.batch_size)
+        private = self._noise.privatise(clipped, step, self._denominator)
         self._equipment.optimizer.apply(private, step)
 
     def claim(self, delta: float) -> Claim | None:

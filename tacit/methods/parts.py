@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.clipping.contract import ClippingEngine, LossFunction
 from tacit.clipping.engines import engine_for
 from tacit.clipping.groups import Groups
-from tacit.clipping.mini_sets import MiniSetEngine
+from tacit.clipping.mini_sets import MiniSetEngine, SetPass, mean_gradient
 from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Layerwise
 from tacit.clipping.thresholds import NormEstimate, Thresholds, mean_norms
@@ -47,13 +47,15 @@ class Parts:
     promised: dict[str, Any] | None = None
     """What the ledger of a resumed run promised."""
 
-    @property
-    def gatherer(self) -> Gatherer:
-        """The records, ready to be gathered by index."""
+    def gatherer(self, set_size: int = 1) -> Gatherer:
+        """The records, ready to be gathered by index; mini-sets are never cut."""
         training = self.recipe.training
-        return Gatherer(self.records, training.micro_batch, training.views, training.augment)
+        pieces = training.micro_batch if set_size == 1 else set_size
+        return Gatherer(self.records, pieces, training.views, training.augment)
 
-    def equipment(self, method: ClippedRecipe, set_size: int = 1) -> Equipment:
+    def equipment(
+        self, method: ClippedRecipe, set_size: int = 1, set_pass: SetPass = mean_gradient
+    ) -> Equipment:
         """Engine, records and optimizer for a method that clips gradients.
 
         With `set_size` above one what is clipped is a mini-set of so many records, not a record.
@@ -62,10 +64,11 @@ class Parts:
         run, rule = self.recipe.run, thresholds.rule(0)
         engine: ClippingEngine
         if set_size > 1:
-            engine = MiniSetEngine(self.model, rule)
+            engine = MiniSetEngine(self.model, rule, set_pass)
         else:
             engine = engine_for(self.model, rule, run.engine, deterministic=run.deterministic)
-        return Equipment(engine, self.gatherer, self.optimizer, self.source, thresholds)
+        gatherer = self.gatherer(set_size)
+        return Equipment(engine, gatherer, self.optimizer, self.source, thresholds)
 
     def thresholds(self, method: ClippedRecipe, set_size: int) -> Thresholds:
         """How the recipe clips, step by step."""

@@ -81,7 +81,7 @@ def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:
         parts.model,
         step_count(parts.recipe, count),
         ShuffledSampler(count, size, parts.source),
-        parts.gatherer,
+        parts.gatherer(),
         parts.optimizer,
         parts.source,
     )

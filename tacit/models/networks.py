@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import ArgumentError, ModelError
+from tacit.errors import ArgumentError
+from tacit.models.normalised_networks import NORMALISED, Shape, checked_image
 
-Shape = tuple[int, ...]
 InitialWeights = Literal["torch", "kaiming", "xavier"]
 
 
@@ -95,7 +95,7 @@ def mlp(shape: Shape, classes: int, tokens: int) -> nn.Module:
 
 def lenet5(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """LeNet-5 with ReLU and max-pooling (002, section II): 61,706 weights on 28×28 images."""
-    channels, height, width = _image(shape, "lenet5", 12)
+    channels, height, width = checked_image(shape, "lenet5", 12)
     flat = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),
@@ -116,7 +116,7 @@ def lenet5(shape: Shape, classes: int, tokens: int) -> nn.Module:
 def tempered_cnn(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """Tempered-sigmoid networks of Papernot et al. (2021): for one channel the small one of
     their MNIST experiments, for colour the six-convolution one of their CIFAR-10 experiments."""
-    channels, height, width = _image(shape, "tempered-cnn", 16)
+    channels, height, width = checked_image(shape, "tempered-cnn", 16)
     if channels == 1:
         features = nn.Sequential(
             nn.Conv2d(1, 16, 8, stride=2, padding=3),
@@ -143,7 +143,7 @@ def tempered_cnn(shape: Shape, classes: int, tokens: int) -> nn.Module:
 
 def convnet(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """Two 3×3 convolutions with tempered sigmoids and pooling: for small images of any size."""
-    channels, height, width = _image(shape, "convnet", 4)
+    channels, height, width = checked_image(shape, "convnet", 4)
     features = nn.Sequential(
         nn.Conv2d(channels, 16, 3, padding=1),
         TemperedSigmoid(),
@@ -165,7 +165,7 @@ def linear(shape: Shape, classes: int, tokens: int) -> nn.Module:
 def feature_cnn(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """Two 3×3 convolutions with tempered sigmoids on a few pixels of many channels, such as
     scattering features (after Tramèr and Boneh 2021)."""
-    channels, height, width = _image(shape, "feature-cnn", 4)
+    channels, height, width = checked_image(shape, "feature-cnn", 4)
     features = nn.Sequential(
         nn.Conv2d(channels, 32, 3, padding=1),
         TemperedSigmoid(),
@@ -206,6 +206,7 @@ MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
     "text-mean": text_mean,
     "text-linear": text_linear,
     "text-lstm": text_lstm,
+    **NORMALISED,
 }
 
 
@@ -253,15 +254,6 @@ def _initialise(module: nn.Module, initial: InitialWeights) -> None:
         nn.init.xavier_uniform_(module.weight)
     if module.bias is not None:
         nn.init.zeros_(module.bias)
-
-
-def _image(shape: Shape, model: str, smallest: int) -> tuple[int, int, int]:
-    if len(shape) != 3 or min(shape[1:]) < smallest:
-        raise ModelError(
-            f"model is {model!r}, but records have shape {shape}; it needs images (channels,"
-            f" height, width) of at least {smallest}×{smallest}; 'mlp' and 'linear' take any shape"
-        )
-    return shape[0], shape[1], shape[2]
 
 
 def _text(shape: Shape, tokens: int, model: str) -> None:

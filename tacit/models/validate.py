@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.clipping.contract import Batch, LossFunction, check_losses
 from tacit.errors import ModelError
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _PROBE_RECORDS = 4
 
@@ -24,6 +24,8 @@ class Finding:
     where: str
     why: str
     way_out: str
+    mixes: bool = False
+    """Whether it is about records that see each other, which a clipped mini-set may hold."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.why}; {self.way_out}"
@@ -34,16 +36,19 @@ def findings(model: nn.Module) -> list[Finding]:
     return [finding for name, module in model.named_modules() for finding in _of(name, module)]
 
 
-def check(model: nn.Module, like: Tensor | None = None) -> None:
+def check(model: nn.Module, like: Tensor | None = None, *, whole_sets: bool = False) -> None:
     """Raise ModelError unless every record's gradient is its own.
 
     With `like`, any tensor in the shape and type of a batch of records, a copy of the model is
     also run on made-up records: an output that depends on the other records of a batch, or a
-    buffer that changes, is refused.
+    buffer that changes, is refused. With `whole_sets` the proof covers layers that mix the records
+    of a set, as long as they keep nothing of them in buffers.
     """
     found = findings(model)
+    if whole_sets:
+        found = [f for f in found if not f.mixes]
     if not found and like is not None:
-        found = list(_probe(model, like))
+        found = [f for f in _probe(model, like) if not (whole_sets and f.mixes)]
     if found:
         listed = "\n  ".join(str(finding) for finding in found)
         raise ModelError(f"this model cannot be trained privately as it is:\n  {listed}")
@@ -83,12 +88,12 @@ def mended(model: nn.Module) -> nn.Module:
     repaired = copy.deepcopy(model)
     for parent in list(repaired.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, _BATCH_NORMS):
+            if isinstance(child, BATCH_NORMS):
                 setattr(parent, name, _instead_of(child))
             elif isinstance(child, _INSTANCE_NORMS):
                 child.track_running_stats = False
                 child.running_mean = child.running_var = None
-    if isinstance(repaired, _BATCH_NORMS):
+    if isinstance(repaired, BATCH_NORMS):
         return _instead_of(repaired)
     return repaired
 
@@ -103,11 +108,13 @@ def _instead_of(norm: nn.Module) -> nn.GroupNorm:
 
 def _of(name: str, module: nn.Module) -> Iterator[Finding]:
     where = f"{name or 'the model itself'} ({type(module).__name__})"
-    if isinstance(module, _BATCH_NORMS):
+    if isinstance(module, BATCH_NORMS):
         yield Finding(
             where,
             "it mixes the records of a batch, and its running buffers hold un-noised statistics",
-            "use GroupNorm instead (model.mend = true, or tacit.models.mended(model))",
+            "use GroupNorm instead (model.mend = true, or tacit.models.mended(model)), or method"
+            " batch-clipping with mini-sets of several records",
+            mixes=True,
         )
     if isinstance(module, _INSTANCE_NORMS) and module.track_running_stats:
         yield Finding(
@@ -181,4 +188,5 @@ def _probe(model: nn.Module, like: Tensor) -> Iterator[Finding]:
             "the model",
             "a record's output changes when other records of the batch change",
             "remove the layer that mixes records (normalise over channels or features instead)",
+            mixes=True,
         )

@@ -24,6 +24,8 @@ class PrivateGradient:
     vector: Tensor
     layout: Layout
     protected: bool = True
+    scales: tuple[float, ...] = ()
+    """Standard deviation of the noise on each parameter, where steps have noise of their own."""
 
 
 class GaussianNoise:
@@ -62,7 +64,7 @@ class GaussianNoise:
         each = clipped.noise_scales(self._multiplier, self._relation)
         purpose = f"gradient noise {step} {self._source.name(clipped.vector)}"
         vector = self._source.perturbed(clipped.vector, purpose, 0, ends, each, denominator)
-        return PrivateGradient(vector, layout)
+        return PrivateGradient(vector, layout, scales=tuple(s / denominator for s in each))
 
 
 def unprotected(vector: Tensor, layout: Layout) -> PrivateGradient:

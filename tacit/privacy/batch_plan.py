@@ -30,6 +30,9 @@ class BatchSchedule:
     - subset: every round draws a fresh uniform subset of the records and cuts it into mini-sets;
     - partition: mini-sets are fixed before training, every round draws some of them uniformly;
     - once-per-epoch: all mini-sets of a fixed partition in turn; nothing is amplified.
+
+    After the last round `moments` layers' statistics of all records may be released, each with
+    noise of multiplier `moments_noise`, in one more step.
     """
 
     records: int
@@ -38,6 +41,8 @@ class BatchSchedule:
     noise: float
     sampling: Sampling = "subset"
     mini_sets: int = 1
+    moments: int = 0
+    moments_noise: float = 1.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.records:
@@ -93,15 +98,22 @@ class BatchSchedule:
 
     def charge(self, step: int) -> DpEvent:
         """What a step adds; where no record is used twice in an epoch, its first step pays."""
+        if step == self.steps and self.moments:
+            return self._moments_event()
         if self.sampling == "once-per-epoch" and step % self.rounds_per_epoch:
             return NoOpDpEvent()
         return self.round_event()
 
     def event(self) -> DpEvent:
         """What the whole schedule releases."""
+        rounds = self.steps
         if self.sampling == "once-per-epoch":
-            return events.repeated(self.round_event(), -(-self.steps // self.rounds_per_epoch))
-        return events.repeated(self.round_event(), self.steps)
+            rounds = -(-self.steps // self.rounds_per_epoch)
+        whole = events.repeated(self.round_event(), rounds)
+        return events.composed([whole, self._moments_event()]) if self.moments else whole
+
+    def _moments_event(self) -> DpEvent:
+        return events.repeated(events.bounded_gaussian(self.moments_noise), self.moments)
 
     def proven(self, delta: float, relation: Relation = Relation.REPLACE_ONE) -> float:
         """ε of the whole schedule."""

@@ -26,7 +26,7 @@ _COPIED = (
     *("budget", "method", "released", "sampling", "steps", "proof", "clipping"),
     *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
-    *("mechanism", "sensitivity_squared", "norm_groups"),
+    *("mechanism", "sensitivity_squared", "norm_groups", "mini_sets"),
 )
 AUDIT_LOOKED = "the figures of the audit, which were computed from training records without noise"
 ASSUMPTIONS = (
@@ -199,6 +199,7 @@ _SETTINGS = (
     "noise_multiplier",
     "sensitivity_squared",
     "norm_groups",
+    "mini_sets",
     "sampling_probability",
     "expected_batch_size",
     "records",

@@ -30,6 +30,11 @@ class Claim:
     mu: float | None = None
     """Where the paper claims a Gaussian trade-off function G_μ."""
 
+    def as_json(self) -> dict[str, float | str]:
+        """Plain values for the ledger."""
+        values: dict[str, float | str] = {"epsilon": self.epsilon, "source": self.source}
+        return values if self.mu is None else {**values, "mu": self.mu}
+
 
 def dpsgd(probability: float, noise: float, steps: int, delta: float) -> Claim:
     """Poisson accounting under add-or-remove-one, for whatever batching the paper ran.

@@ -20,7 +20,7 @@ from tacit.report.markup import (
 
 _SHOWN = {
     "guarantee": {"epsilon", "delta", "relation", "unit", "meaning"},
-    "claimed": {"epsilon", "source", "delta"},
+    "claimed": {"epsilon", "source", "delta", "mu"},
     "audited": {"epsilon", "confidence", "attack"},
 }
 _OBTAINED = [
@@ -35,6 +35,7 @@ _OBTAINED = [
     ("Noise multiplier", "noise_multiplier"),
     ("Squared sensitivity", "sensitivity_squared"),
     ("Groups of layers", "norm_groups"),
+    ("Mini-sets in a round", "mini_sets"),
     ("Accountant", "accountant"),
     ("Budget asked for, ε", "budget"),
     ("Steps planned", "steps"),

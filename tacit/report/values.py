@@ -13,7 +13,12 @@ _NAMES = {"inf": math.inf, "infinity": math.inf, "∞": math.inf, "nan": math.na
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
-_METHODS = {"dpsgd": "DP-SGD", "dpftrl": "DP-FTRL", "plain": "Plain SGD"}
+_METHODS = {
+    "dpsgd": "DP-SGD",
+    "dpftrl": "DP-FTRL",
+    "batch-clipping": "Batch clipping",
+    "plain": "Plain SGD",
+}
 _WIDE = Context(prec=800)  # enough digits for every float at the places used here
 
 
