@@ -36,32 +36,20 @@ class TemperedSigmoid(nn.Module):
         return f"scale={self.scale}, temperature={self.temperature}, offset={self.offset}"
 
 
-class MeanEmbedding(nn.Module):
-    """Mean of the token vectors of a text; token 0 is padding and does not count."""
-
-    def __init__(self, tokens: int, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(tokens, width, padding_idx=0)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        summed: Tensor = self.embedding(ids).sum(1)
-        return summed / _length(ids)
-
-
 class WordWeights(nn.Module):
     """A linear layer on the words of a text, which together have norm one if each stands once.
 
-    A record then moves no weight by more than its share, whatever the number of buckets, so that
-    large tables cost no accuracy. Weights start at zero.
+    Noise on a weight then reaches an output in proportion to that norm, whatever the number of
+    weights, so that a large table costs no accuracy. Weights start at zero.
     """
 
     def __init__(self, tokens: int, classes: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(tokens, classes, padding_idx=0)
+        self.embedding = _bag(tokens, classes, "sum")
         nn.init.zeros_(self.embedding.weight)
 
     def forward(self, ids: Tensor) -> Tensor:
-        summed: Tensor = self.embedding(ids).sum(1)
+        summed: Tensor = self.embedding(ids)
         return summed / _length(ids).sqrt()
 
 
@@ -78,6 +66,12 @@ class Recurrent(nn.Module):
         present = (ids != 0).unsqueeze(2).to(outputs.dtype)
         summed: Tensor = (outputs * present).sum(1)
         return summed / _length(ids)
+
+
+def _bag(tokens: int, width: int, mode: str) -> nn.EmbeddingBag:
+    """Token vectors put together; token 0 is padding and does not count, though noise reaches
+    its vector as any other."""
+    return nn.EmbeddingBag(tokens, width, mode=mode, padding_idx=0)
 
 
 def _length(ids: Tensor) -> Tensor:
@@ -181,7 +175,7 @@ def feature_cnn(shape: Shape, classes: int, tokens: int) -> nn.Module:
 def text_mean(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """Mean of 16-dimensional token vectors, then a linear layer."""
     _text(shape, tokens, "text-mean")
-    return nn.Sequential(MeanEmbedding(tokens, 16), nn.Linear(16, classes))
+    return nn.Sequential(_bag(tokens, 16, "mean"), nn.Linear(16, classes))
 
 
 def text_linear(shape: Shape, classes: int, tokens: int) -> nn.Module:

@@ -35,6 +35,17 @@ def test_bytes_are_normalised_by_given_constants() -> None:
     assert y.tolist() == [3, 1]
 
 
+def test_half_precision_is_kept_until_a_batch_is_gathered() -> None:
+    records = TensorRecords(IMAGES.half(), LABELS)
+    assert records.features.dtype == torch.float16
+    x, _ = records.batch(torch.tensor([4]))
+    assert x.dtype == torch.float32 and torch.equal(x, IMAGES[[4]].float())
+    broken = IMAGES.half()
+    broken[5, 1, 2, 3] = float("inf")
+    with pytest.raises(DataError, match="NaN, infinite"):
+        TensorRecords(broken, LABELS)
+
+
 def test_any_dataset_will_do() -> None:
     for data in (Items(), TensorDataset(IMAGES.float(), LABELS), (IMAGES.float(), LABELS)):
         records = as_records(data)

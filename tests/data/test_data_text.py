@@ -39,6 +39,23 @@ def test_ids_do_not_depend_on_other_records():
     assert (alone == among).all()
 
 
+def test_a_word_set_holds_each_word_once_and_no_common_ones():
+    encoder = Encoder.by_hash(1 << 20, 6, word_set=True)
+    expected = [hashed_id(word, 1 << 20) for word in ("good", "film", "not")]
+    row = encoder.encode(["The good, good film. It is not a film of the good"])[0]
+    assert row.tolist() == [*expected, 0, 0, 0]
+    crowded = Encoder.by_hash(2, 6, word_set=True).encode(["one two three four five six"])[0]
+    assert sorted(crowded.tolist()) == [0, 0, 0, 0, 1, 2]
+
+
+def test_pairs_of_words_come_after_the_words():
+    row = Encoder.by_hash(1000, 8, ngrams=2).encode(["not a good film"])[0]
+    grams = ("not", "a", "good", "film", "not a", "a good", "good film")
+    assert row.tolist() == [*(hashed_id(gram, 1000) for gram in grams), 0]
+    kept = Encoder.by_hash(1000, 2, ngrams=2).encode(["not a good film"])[0]
+    assert kept.tolist() == row[:2].tolist()
+
+
 def test_vocabulary(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("\ufeffgood\nBAD\n\ngood\nfilm\n", encoding="utf-8")

@@ -34,10 +34,15 @@ def test_layers_of_the_mlp_and_lenet_are_those_of_paper_002() -> None:
     assert [m.in_features for m in lenet if isinstance(m, torch.nn.Linear)] == [400, 120, 84]
 
 
-def test_padding_does_not_count_in_a_text() -> None:
-    model = build("text-mean", (8,), 2, tokens=50)
+@pytest.mark.parametrize("name", ["text-mean", "text-linear", "text-lstm"])
+def test_padding_does_not_count_in_a_text_even_after_noise(name: str) -> None:
+    model = build(name, (8,), 2, tokens=50)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
     short = torch.tensor([[5, 7, 0, 0, 0, 0, 0, 0]])
-    assert torch.allclose(model(short), model(torch.tensor([[5, 7]])))
+    assert not torch.equal(model(short), torch.zeros(1, 2))
+    torch.testing.assert_close(model(short), model(torch.tensor([[5, 7]])))
     assert torch.isfinite(model(torch.zeros(1, 8, dtype=torch.int64))).all()
 
 
