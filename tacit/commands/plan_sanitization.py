@@ -43,6 +43,7 @@ class _Guarantee(str, Enum):
 class _Range(str, Enum):
     POSITIVE = "positive"
     SYMMETRIC = "symmetric"
+    BALL = "ball"
 
 
 class _Mask(str, Enum):
@@ -63,7 +64,7 @@ def sanitization(
         _Guarantee, typer.Option(help="Which of the variants; paper proves nothing.")
     ] = _Guarantee.ONE_TIME,
     value_range: Annotated[
-        _Range, typer.Option("--range", help="Elements in [0, C], or in [−C, C].")
+        _Range, typer.Option("--range", help="Elements in [0, C] or [−C, C], or a ball.")
     ] = _Range.POSITIVE,
     width: Annotated[int, typer.Option(help="Elements of the layer.")] = 50,
     dropout: Annotated[float, typer.Option(help="Share of elements dropped.")] = 0.0,

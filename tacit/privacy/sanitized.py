@@ -1,7 +1,8 @@
 """What noised activations cost, and plans for the methods that release them.
 
 The noise of a released vector is given in units of C√k: C the threshold of its elements, k the
-number of them that are kept. Proof: docs/proofs/sanitization.md.
+number of them that are kept (in units of C where whole vectors are clipped to a ball). Proof:
+docs/proofs/sanitization.md.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tacit.privacy.plan import up_to_digits
 from tacit.privacy.relations import Relation
 
 Guarantee = Literal["paper", "one-time", "joint", "class-sums"]
-Range = Literal["positive", "symmetric"]
-"""Elements lie in [0, C] or in [−C, C]."""
+Range = Literal["positive", "symmetric", "ball"]
+"""Elements lie in [0, C] or in [−C, C], or the whole vector in a ball of radius C."""
 Mask = Literal["exact", "bernoulli"]
 """Dropout keeps exactly k elements of each vector, or each element by a coin of its own."""
 
@@ -38,7 +39,8 @@ class Sanitizer:
     """The noise on one vector of `width` elements, each clipped to C.
 
     Guarantee: `release(rate)` is what one such vector per record costs, where records take part by
-    public coins. In [0, C] a vector moves by at most C√k, in [−C, C] by twice that.
+    public coins. In [0, C] a vector moves by at most C√k, in [−C, C] by twice that, and in a ball
+    by twice its radius.
     """
 
     width: int
@@ -52,6 +54,8 @@ class Sanitizer:
             raise ArgumentError(f"width is {self.width}; the layer must have at least one element")
         if not 0 <= self.dropout < 1:
             raise ArgumentError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+        if self.range == "ball" and self.mask == "bernoulli" and self.dropout:
+            raise NoProofError("mask is 'bernoulli', which needs elements clipped one by one")
 
     @property
     def kept(self) -> float:
@@ -61,7 +65,7 @@ class Sanitizer:
 
     def deviation(self, clip: float) -> float:
         """Standard deviation of the noise on each element."""
-        return clip * self.noise * math.sqrt(self.kept)
+        return clip * self.noise * (1.0 if self.range == "ball" else math.sqrt(self.kept))
 
     def release(self, rate: float = 1.0) -> DpEvent:
         """One noised vector of each record that takes part."""
