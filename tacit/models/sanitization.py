@@ -32,6 +32,7 @@ class SanitizationLayer(nn.Module):
     """
 
     threshold: Tensor
+    centre: Tensor
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class SanitizationLayer(nn.Module):
             raise ArgumentError(f"clip is {clip}; the threshold must be positive")
         self.settings = Sanitizer(1, noise, range, dropout, mask)
         self.register_buffer("threshold", torch.tensor(float(clip)))
+        self.register_buffer("centre", torch.zeros(()))
         self._source: RandomSource | None = None
         self._draw = self._calls = 0
         self.spread: list[float] = []
@@ -57,6 +59,10 @@ class SanitizationLayer(nn.Module):
         self.settings, self._source = settings, source
         self.threshold.fill_(clip)
 
+    def recentre(self, centre: Tensor) -> None:
+        """Subtract this vector, which must be public or released, before clipping."""
+        self.centre = centre
+
     def begin(self, draw: int) -> None:
         """Address the noise of the following calls by `draw`, so that a run can be repeated."""
         self._draw, self._calls = draw, 0
@@ -64,7 +70,7 @@ class SanitizationLayer(nn.Module):
 
     def bounded(self, x: Tensor) -> Tensor:
         """Rows within the bounds that the noise is made for."""
-        x = torch.nan_to_num(x, nan=0.0)
+        x = torch.nan_to_num(x, nan=0.0) - self.centre
         limit = float(self.threshold)
         if self.settings.range == "ball":
             norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
@@ -166,6 +172,18 @@ class Split:
         for part in self.encoder:
             x = part(x)
         return x
+
+    def width(self, like: Tensor) -> int:
+        """Elements of a vector, for records in the shape and type of `like`."""
+        modes = [(part, part.training) for part in self.encoder]
+        try:
+            for part in self.encoder:
+                part.eval()
+            with torch.no_grad():
+                return int(self.activations(torch.zeros_like(like[:1])).shape[1])
+        finally:
+            for part, mode in modes:
+                part.train(mode)
 
     def encoder_parameters(self) -> list[nn.Parameter]:
         """Trained by DP-SGD, or not at all."""

@@ -149,8 +149,8 @@ def _is_exact(leaves: Leaves) -> bool:
 
 
 def _coin(event: DpEvent, relation: Relation) -> tuple[float, float] | None:
-    """Rate and μ of a Gaussian release by public coin."""
-    if isinstance(event, events.VisibleDpEvent):
+    """Rate and μ of a Gaussian release that a public coin may leave out."""
+    if isinstance(event, events.VisibleDpEvent) and event.probability < 1:
         mu = _mu(event.event, relation)
         return None if mu is None else (event.probability, mu)
     return None

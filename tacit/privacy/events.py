@@ -126,7 +126,7 @@ def repeated(event: DpEvent, count: int) -> DpEvent:
 
 def composed(events: list[DpEvent]) -> DpEvent:
     """All of these events, in any order."""
-    return dpa.ComposedDpEvent(events)
+    return dpa.ComposedDpEvent(tuple(events))
 
 
 def counted(events: Iterable[DpEvent]) -> DpEvent:

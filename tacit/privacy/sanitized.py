@@ -147,7 +147,7 @@ class SanitizedSchedule:
         """What the paper says of its own algorithm; it has no claim for the others."""
         if self.guarantee != "paper":
             return None
-        return claims.sanitization(self.probability, self.noise, self.steps, delta)
+        return claimed_after(self, self.steps, delta)
 
 
 def noise_for(
@@ -159,14 +159,13 @@ def noise_for(
     """The schedule with the least noise whose ε is at most `epsilon`; for the paper's algorithm,
     which has no proven ε, its claimed one."""
     if schedule.guarantee == "paper":
-        return _least(schedule, epsilon, lambda s: claimed_of(s, delta))
+        return _least(schedule, epsilon, lambda s: claimed_after(s, s.steps, delta).epsilon)
     return _least(schedule, epsilon, lambda s: s.proven(delta, relation))
 
 
-def claimed_of(schedule: SanitizedSchedule, delta: float) -> float:
-    """The paper's ε for its algorithm with this schedule's sampling and noise."""
-    claim = claims.sanitization(schedule.probability, schedule.noise, schedule.steps, delta)
-    return claim.epsilon
+def claimed_after(schedule: SanitizedSchedule, steps: int, delta: float) -> claims.Claim:
+    """What the paper says its algorithm has spent after so many steps."""
+    return claims.sanitization(schedule.probability, schedule.noise, steps, delta)
 
 
 def _least(
