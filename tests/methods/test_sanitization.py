@@ -75,7 +75,7 @@ def trained(path: Path, chosen: Recipe, own: float) -> dict[str, Tensor]:
 
 def test_the_paper_writes_a_record_into_the_encoder(tmp_path: Path) -> None:
     before = network()[0].weight[:, OWN].detach()
-    chosen = recipe("paper", epochs=4, clip=4.0)
+    chosen = recipe("paper", epochs=8, clip=2.0, noise=0.2)
     without = trained(tmp_path / "without", chosen, 0.0)["0.weight"][:, OWN]
     present = trained(tmp_path / "with", chosen, 1.0)["0.weight"][:, OWN]
     assert torch.equal(without, before)
