@@ -241,6 +241,7 @@ def _header(
         "treated_as_public": [
             f"the number of training records, {len(records)}",
             "the recipe, the model's architecture and initial weights",
+            *promise.public,
             *facts.treated_as_public,
         ],
         "not_covered": list(facts.not_covered),

@@ -20,6 +20,7 @@ from tacit.data.batches import Records, as_records
 from tacit.errors import ArgumentError
 from tacit.journal import Journal
 from tacit.losses import check_labels, cross_entropy
+from tacit.methods.base import Watched
 from tacit.models import batch_norm
 from tacit.optim import weights_swapped
 from tacit.privacy import certificate, ledger
@@ -150,6 +151,8 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
         weights = state.released_weights()
     batch_norm.load(state.model, weights)
     digest = run.save_weights(weights)
+    if steps.stopped:
+        steps.ledger.append("stop", _stop(steps))
     releases = [e.body["weights_sha256"] for e in steps.ledger.entries if e.kind == "release"]
     if releases[-1:] != [digest]:
         steps.ledger.append("release", {"weights_sha256": digest})
@@ -157,6 +160,14 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
     run.write_json(run.metrics, metrics)
     run.erase_private()
     return certified(run)
+
+
+def _stop(steps: Steps) -> dict[str, Any]:
+    """Where the method ended the run, and what its paper would say was spent by then."""
+    step, method = steps.state.step, steps.method
+    delta = float(steps.ledger.entries[0].body["delta"])
+    claim = method.claim_after(step, delta) if isinstance(method, Watched) else None
+    return {"step": step, "claimed": claim.epsilon if claim else None}
 
 
 def released(run: RunDir) -> bool:
@@ -170,10 +181,11 @@ def released(run: RunDir) -> bool:
 def certified(run: RunDir) -> Result:
     """Certificate and report of a run whose key is gone, from its ledger as it is on disk.
 
-    Without privacy no certificate is written; the report says that nothing is protected.
+    Without privacy no certificate is written, unless to deny a paper's claim; the report says that
+    nothing is protected.
     """
     issued = certificate.issue(ledger.read(run.ledger))
-    if issued["guarantee"]:
+    if certificate.is_written(issued):
         run.save_certificate(issued, certificate.as_text(issued))
     else:
         run.withhold_certificate()

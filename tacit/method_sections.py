@@ -9,6 +9,7 @@ from pydantic import Field
 from tacit.clipping.thresholds import Clipping
 from tacit.privacy.batch_plan import Sampling
 from tacit.privacy.fixed_order import BatchOrder
+from tacit.privacy.sanitized import Guarantee, Mask, Range
 from tacit.recipe_sections import (
     Clip,
     Count,
@@ -123,6 +124,44 @@ class BatchClippingRecipe(ClippedRecipe):
         return "sealed" if batch_size > self.mini_sets else "refused"
 
 
+class SanitizationRecipe(AnyMethod):
+    """Noise on activations: features are private, labels are public."""
+
+    name: Literal["sanitization"] = "sanitization"
+    guarantee: Guarantee = "one-time"
+    """What is released and proven; "paper" is the paper's algorithm, which proves nothing."""
+    clip: Clip = 1.0
+    """C: the largest element of a vector, or the radius of the ball."""
+    range: Range | None = None
+    """Where values lie; a ball for class sums and [0, C] otherwise, unless given."""
+    dropout: Fraction = 0.0
+    mask: Mask = "exact"
+    activation_noise: NotNegative = 0.0
+    """Noise of the vectors under "joint"; 0 chooses one that costs about as much as gradients."""
+    gradient_clip: Clip = 1.0
+    """Largest norm of a record's gradient under "joint"."""
+    encoder: Literal["given", "patches", "generated"] = "given"
+    """Where the frozen encoder comes from: the network's first weights, patches of generated
+    images, or training on generated images."""
+    follow: NotNegative = 0.0
+    """t: after every epoch the threshold becomes t·‖W‖; 0 keeps it."""
+    stop: Literal["never", "flag", "stop"] = "never"
+    """What a stopping flag does: it is not looked for, noted, or ends the run."""
+    window: Count = 10
+    """Epochs that the stopping rule looks back on."""
+    slope: NotNegative = 1e-4
+    """T_s: a flag goes up where the spread changes by no more than this an epoch."""
+    tolerance: NotNegative = 2e-5
+    """τ: with a moving threshold, how far slopes of two windows may differ."""
+    head: Literal["ridge", "prototypes"] = "ridge"
+    """What is made of the sums under "class-sums"."""
+
+    @property
+    def values_in(self) -> Range:
+        """The range that is used."""
+        return self.range or ("ball" if self.guarantee == "class-sums" else "positive")
+
+
 class PlainRecipe(AnyMethod):
     """Plain SGD, without privacy."""
 
@@ -133,12 +172,14 @@ class PlainRecipe(AnyMethod):
 
 
 MethodRecipe = Annotated[
-    DpSgdRecipe | DpFtrlRecipe | BatchClippingRecipe | PlainRecipe, Field(discriminator="name")
+    DpSgdRecipe | DpFtrlRecipe | BatchClippingRecipe | SanitizationRecipe | PlainRecipe,
+    Field(discriminator="name"),
 ]
 
 METHODS: dict[str, type[AnyMethod]] = {
     "dpsgd": DpSgdRecipe,
     "dpftrl": DpFtrlRecipe,
     "batch-clipping": BatchClippingRecipe,
+    "sanitization": SanitizationRecipe,
     "plain": PlainRecipe,
 }

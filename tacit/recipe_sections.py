@@ -66,6 +66,8 @@ class ModelRecipe(Section):
     name: str = "auto"
     initial: InitialWeights = "torch"
     """How the first weights are drawn."""
+    width: CountFromZero = 0
+    """Width of the layer before the last, for networks that let one choose it; 0 is their own."""
     mend: bool = False
     """Replace layers that cannot be private by ones that can."""
 

@@ -14,7 +14,7 @@ from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
-from tacit.methods.base import Completed, Method
+from tacit.methods.base import Completed, Method, Watched
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -69,8 +69,16 @@ class Steps:
         return not self._interrupted
 
     @property
+    def stopped(self) -> bool:
+        """Whether the method has ended the run before its last promised step."""
+        done = self.state.step >= self.method.promise.steps
+        return isinstance(self.method, Watched) and self.method.stopped and not done
+
+    @property
     def remaining(self) -> int:
         """Steps that can still be taken: paid for but not yet repeated, or within the budget."""
+        if self.stopped:
+            return 0
         affordable = self.method.promise.steps - self._spent.total() + len(self._paid)
         return max(0, min(affordable, self.method.promise.steps - self.state.step))
 

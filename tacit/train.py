@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit import config, models
+from tacit import config, models, pretraining
 from tacit.assemble import Facts
 from tacit.config import Recipe
 from tacit.data import datasets
@@ -20,6 +20,7 @@ from tacit.data.features import RecordFeatures, ScatteringFeatures, with_feature
 from tacit.data.published import DATASETS
 from tacit.errors import ArgumentError, RunError
 from tacit.loop import Result, fit, new_run_path
+from tacit.method_sections import SanitizationRecipe
 from tacit.progress import Watcher
 from tacit.recipe_sections import FeaturesRecipe
 from tacit.rundir import RunDir
@@ -97,8 +98,14 @@ class Prepared:
             tokens=data.token_ids,
             seed=seed,
             initial=chosen.initial,
+            width=chosen.width,
         )
-        return models.mended(model) if chosen.mend else model
+        model = models.mended(model) if chosen.mend else model
+        method = self.recipe.method
+        if isinstance(method, SanitizationRecipe):
+            model = models.with_sanitization(model)
+            pretraining.prepare(model, method.encoder, data.input_shape, seed, data.mean, data.std)
+        return model
 
 
 def prepare(recipe: Recipe, data_dir: Path | None = None) -> Prepared:

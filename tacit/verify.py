@@ -94,7 +94,7 @@ def _check_released(run: RunDir, entries: list[ledger.Entry], released: str) -> 
         )
     fresh = certificate.issue(entries)
     weights = "the weights are the ones the ledger ends with"
-    if fresh["guarantee"] is None:
+    if not certificate.is_written(fresh):
         _check_absent(run, "the run has no privacy guarantee, so there is none to be had")
         return [weights, "there is no certificate, as it must be for a run without privacy"]
     _check_certificate(run, fresh)

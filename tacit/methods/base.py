@@ -30,6 +30,8 @@ class Promise:
     sampling: str
     proof: str | None
     details: dict[str, Any]
+    public: tuple[str, ...] = ()
+    """What the method treats as public beyond the recipe and the number of records."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for the ledger's first entry and the certificate."""
@@ -72,4 +74,22 @@ class Method(Protocol):
 
     def claim(self, delta: float) -> Claim | None:
         """What the method's paper would say the run costs."""
+        ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A method that watches itself, from public values alone, and may end a run early."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has decided to take no further step."""
+        ...
+
+    def trace(self) -> dict[str, Any]:
+        """What it saw, for the report."""
+        ...
+
+    def claim_after(self, steps: int, delta: float) -> Claim | None:
+        """What the method's paper would say was spent after so many steps."""
         ...

@@ -12,8 +12,9 @@ from tacit.method_sections import (
     DpFtrlRecipe,
     DpSgdRecipe,
     PlainRecipe,
+    SanitizationRecipe,
 )
-from tacit.methods import batch_clipping, dpftrl, dpsgd, plain
+from tacit.methods import batch_clipping, dpftrl, dpsgd, plain, sanitization
 from tacit.methods.base import Method
 from tacit.methods.parts import Parts
 
@@ -21,6 +22,7 @@ _BUILDERS: dict[type, Callable[[Parts, Any], Method]] = {
     DpSgdRecipe: dpsgd.from_recipe,
     DpFtrlRecipe: dpftrl.from_recipe,
     BatchClippingRecipe: batch_clipping.from_recipe,
+    SanitizationRecipe: sanitization.from_recipe,
     PlainRecipe: plain.from_recipe,
 }
 
@@ -46,6 +48,8 @@ def build(parts: Parts) -> Method:
 def clipping_sentence(recipe: Recipe) -> str:
     """How gradients are clipped, for the certificate."""
     method = recipe.method
+    if isinstance(method, SanitizationRecipe):
+        return _activations_sentence(method)
     if not isinstance(method, ClippedRecipe):
         return "none"
     decay = f", which falls by {method.clip_decay:g} every epoch" if method.clip_decay < 1 else ""
@@ -55,3 +59,17 @@ def clipping_sentence(recipe: Recipe) -> str:
         f"{method.clipped_unit}'s gradient is {rule}; their sum gets {noise} and is divided by"
         f" the {method.divided_by}"
     )
+
+
+def _activations_sentence(method: SanitizationRecipe) -> str:
+    whole = f"its norm to {method.clip:g}"
+    bounds = {
+        "ball": whole,
+        "positive": f"its elements to [0, {method.clip:g}]",
+        "symmetric": f"its elements to [−{method.clip:g}, {method.clip:g}]",
+    }
+    moving = ", a threshold that follows the weights below" if method.follow else ""
+    sentence = f"each record's vector of activations is clipped, {bounds[method.values_in]}{moving}"
+    if method.guarantee == "joint":
+        sentence += f"; each record's gradient is clipped to norm {method.gradient_clip:g}"
+    return sentence

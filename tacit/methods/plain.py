@@ -10,7 +10,7 @@ from torch import nn
 
 from tacit.clipping.contract import Batch, Layout, LossFunction, check_losses
 from tacit.data.batches import Gatherer
-from tacit.data.sampling import ShuffledSampler
+from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.method_sections import PlainRecipe
 from tacit.methods.base import Promise
 from tacit.methods.parts import Parts, step_count
@@ -28,7 +28,7 @@ class PlainSgd:
         self,
         model: nn.Module,
         steps: int,
-        sampler: ShuffledSampler,
+        sampler: ShuffledSampler | PoissonSampler,
         gatherer: Gatherer,
         optimizer: PrivateOptimizer,
         source: RandomSource,

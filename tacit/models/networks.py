@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ArgumentError
 from tacit.models.normalised_networks import NORMALISED, Shape, checked_image
+from tacit.models.sanitized_networks import funnel_cnn, patches, resnet18
 
 InitialWeights = Literal["torch", "kaiming", "xavier"]
 
@@ -201,6 +203,9 @@ MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
     "text-linear": text_linear,
     "text-lstm": text_lstm,
     **NORMALISED,
+    "funnel-cnn": funnel_cnn,
+    "resnet-18": resnet18,
+    "patches": patches,
 }
 
 
@@ -220,19 +225,24 @@ def build(
     tokens: int = 0,
     seed: int = 0,
     initial: InitialWeights = "torch",
+    width: int = 0,
 ) -> nn.Module:
     """A named network with fresh weights drawn from `seed`; torch's global state is untouched.
 
-    `initial` is torch's own rule, He et al.'s for ReLU ("kaiming") or Glorot's ("xavier").
+    `initial` is torch's own rule, He et al.'s for ReLU ("kaiming") or Glorot's ("xavier"). `width`
+    is that of the layer before the last, for the network that lets one choose it (funnel-cnn).
     Weights of convolutions lie channels last, as that is faster on every engine.
 
     >>> sum(p.numel() for p in build("lenet5", (1, 28, 28), 10).parameters())
     61706
     """
     check_name(name)
+    if width and name != "funnel-cnn":
+        raise ArgumentError(f"width is {width}, but model {name!r} has no width to choose")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = MODELS[name](shape, classes, tokens)
+        maker = partial(funnel_cnn, width=width) if width else MODELS[name]
+        model = maker(shape, classes, tokens)
         if initial != "torch":
             for module in model.modules():
                 _initialise(module, initial)

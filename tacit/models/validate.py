@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from tacit.clipping.contract import Batch, LossFunction, check_losses
 from tacit.errors import ModelError
+from tacit.models.sanitization import SanitizationLayer
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_RANDOM = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, SanitizationLayer)
 _PROBE_RECORDS = 4
 
 
@@ -143,10 +145,10 @@ def _of(name: str, module: nn.Module) -> Iterator[Finding]:
 
 
 def _probe_copy(model: nn.Module) -> nn.Module:
-    """A copy in training mode whose dropout is off."""
+    """A copy in training mode whose dropout and noise are off."""
     probe = copy.deepcopy(model).train()
     for module in probe.modules():
-        if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+        if isinstance(module, _RANDOM):
             module.eval()
     return probe
 

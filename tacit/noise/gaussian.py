@@ -70,3 +70,18 @@ class GaussianNoise:
 def unprotected(vector: Tensor, layout: Layout) -> PrivateGradient:
     """A raw gradient, marked as such: for the non-private baseline."""
     return PrivateGradient(vector, layout, protected=False)
+
+
+def post_processed(vector: Tensor, layout: Layout) -> PrivateGradient:
+    """A gradient that was computed from released values and public labels alone."""
+    return PrivateGradient(vector, layout)
+
+
+def noised(vector: Tensor, deviation: float, purpose: str, source: RandomSource) -> Tensor:
+    """A vector with normal noise of this standard deviation on every element.
+
+    Addressed by purpose and content, like the noise of a step.
+    """
+    flat = vector.detach().flatten().contiguous()
+    address = f"{purpose} {source.name(flat)}"
+    return source.perturbed(flat, address, 0, [flat.numel()], [deviation], 1.0).view(vector.shape)

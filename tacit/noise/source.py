@@ -75,6 +75,11 @@ class RandomSource:
         key = hashlib.blake2b(message, key=self.key, digest_size=KEY_BYTES).digest()
         return RandomSource(key, self.origin)
 
+    def apart(self, purpose: str) -> RandomSource:
+        """A source for one purpose, which follows from this one and shares no number with it."""
+        key = hashlib.blake2b(f"apart {purpose}".encode(), key=self.key, digest_size=KEY_BYTES)
+        return RandomSource(key.digest(), self.origin)
+
     @property
     def fingerprint(self) -> str:
         """Names the key without telling it, so that a wrong key is noticed."""

@@ -18,10 +18,11 @@ from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit.errors import ArgumentError, NoProofError
-from tacit.privacy import events, gaussian, pld, rdp
+from tacit.privacy import events, gaussian, pld, rdp, visible
 from tacit.privacy.profiles import ComposedProfile, GaussianProfile
 from tacit.privacy.relations import Relation
 from tacit.privacy.subsets import SubsetPair
+from tacit.privacy.visible import OrNothing
 
 
 class Accountant(str, Enum):
@@ -54,12 +55,21 @@ def epsilon(
 def _covered(event: DpEvent, relation: Relation) -> Relation:
     relation = Relation(relation)
     if not covers(event, relation):
-        raise NoProofError(
-            f"the records' number or order is fixed in advance, which no proof covers under"
-            f" {relation.value}: adding or removing a record moves all others; use zero-out or"
-            " replace-one"
-        )
+        raise NoProofError(_uncovered(event, relation))
     return relation
+
+
+def _uncovered(event: DpEvent, relation: Relation) -> str:
+    if any(isinstance(leaf, events.VisibleDpEvent) for leaf in events.leaves(event)):
+        return (
+            "it is public who takes part and with which label, so nothing is proven under"
+            f" {relation.value}; use replace-features or zero-out"
+        )
+    return (
+        f"the records' number or order is fixed in advance, which no proof covers under"
+        f" {relation.value}: adding or removing a record moves all others; use zero-out or"
+        " replace-one"
+    )
 
 
 def profile(event: DpEvent, relation: Relation) -> GaussianProfile | ComposedProfile:
@@ -80,7 +90,7 @@ def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accoun
     bound.
     """
     leaves = _frozen(event)
-    if accountant is Accountant.PLD and _all_gaussian(leaves):
+    if accountant is Accountant.PLD and _is_exact(leaves):
         return Accountant.GAUSSIAN
     if accountant is not Accountant.PLD or relation not in _HAS_RDP or _is_unprotected(leaves):
         return accountant
@@ -93,10 +103,16 @@ def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accoun
 
 def covers(event: DpEvent, relation: Relation) -> bool:
     """Whether a proof here covers every part of `event` under `relation`."""
-    return relation in _KEEPS_THE_COUNT or not any(
-        isinstance(leaf, events.FixedOrderDpEvent | dpa.SampledWithoutReplacementDpEvent)
-        for leaf in events.leaves(event)
-    )
+    return all(relation in _relations(leaf) for leaf in events.leaves(event))
+
+
+def _relations(leaf: DpEvent) -> tuple[Relation, ...]:
+    """Under which relations there is a proof for an elementary event."""
+    if isinstance(leaf, events.VisibleDpEvent):
+        return (Relation.REPLACE_FEATURES, Relation.ZERO_OUT)
+    if isinstance(leaf, events.FixedOrderDpEvent | dpa.SampledWithoutReplacementDpEvent):
+        return _KEEPS_THE_COUNT
+    return tuple(Relation)
 
 
 def check_delta(delta: float) -> None:
@@ -125,6 +141,21 @@ def _all_gaussian(leaves: Leaves) -> bool:
     return bool(leaves) and all(_mu(event, Relation.ZERO_OUT) is not None for event, _ in leaves)
 
 
+def _is_exact(leaves: Leaves) -> bool:
+    """Whether the run is Gaussian, up to one kind of public coin."""
+    same = Relation.ZERO_OUT
+    coins = [event for event, _ in leaves if _mu(event, same) is None]
+    return bool(leaves) and (not coins or (len(coins) == 1 and _coin(coins[0], same) is not None))
+
+
+def _coin(event: DpEvent, relation: Relation) -> tuple[float, float] | None:
+    """Rate and μ of a Gaussian release that a public coin may leave out."""
+    if isinstance(event, events.VisibleDpEvent) and event.probability < 1:
+        mu = _mu(event.event, relation)
+        return None if mu is None else (event.probability, mu)
+    return None
+
+
 def _has_subsets(leaves: Leaves) -> bool:
     return any(isinstance(leaf, dpa.SampledWithoutReplacementDpEvent) for leaf, _ in leaves)
 
@@ -135,6 +166,8 @@ def _is_unprotected(leaves: Leaves) -> bool:
 
 def _mu(event: DpEvent, relation: Relation) -> float | None:
     """How many standard deviations a record moves what is released; None where it is sampled."""
+    if isinstance(event, events.VisibleDpEvent) and event.probability == 1:
+        return _mu(event.event, relation)
     if isinstance(event, events.BoundedGaussianDpEvent):
         return 1 / event.noise_multiplier
     if isinstance(event, dpa.GaussianDpEvent):
@@ -149,6 +182,7 @@ def _pairs(event: DpEvent, relation: Relation) -> tuple[pld.Pair, ...]:
     contributions of a record that is sampled or not, as dp-accounting's REPLACE_ONE. Replacing
     features is one way of replacing a record. A record that contributes zero moves the noised sum
     exactly as an absent one does. Subsets: docs/proofs/batch_clipping.md.
+    Public coins: docs/proofs/sanitization.md.
     """
     directions = 1 if relation in _REPLACED else 2
     mu = _mu(event, relation)
@@ -167,6 +201,8 @@ def _pairs(event: DpEvent, relation: Relation) -> tuple[pld.Pair, ...]:
             event=events.BoundedGaussianDpEvent(noise_multiplier=sigma),
         ):
             return (SubsetPair(sigma, math.nextafter(size / of, 1.0)),) * directions
+        case events.VisibleDpEvent(probability=rate, event=inner):
+            return tuple(OrNothing(rate, pair) for pair in _pairs(inner, relation))
     raise NoProofError(f"no proof here covers {event!r}; it cannot be accounted for")
 
 
@@ -182,7 +218,7 @@ def _losses(leaves: Leaves, relation: Relation) -> tuple[pld.ComposedLoss, ...]:
 def _pld(leaves: Leaves, delta: float, relation: Relation) -> float:
     if _is_unprotected(leaves):
         return math.inf
-    if not leaves or _all_gaussian(leaves):
+    if not leaves or _is_exact(leaves):
         return _gaussian(leaves, delta, relation)
     found = _numerical(leaves, delta, relation)
     if math.isinf(found) and relation in _HAS_RDP and not _has_subsets(leaves):
@@ -212,6 +248,8 @@ def _rdp_of(event: DpEvent, relation: Relation) -> NDArray[np.float64]:
             sampling_probability=rate, event=dpa.GaussianDpEvent(noise_multiplier=sigma)
         ) if relation not in _REPLACED:
             return rdp.poisson_gaussian(rate, sigma, rdp.ORDERS)
+        case events.VisibleDpEvent(probability=rate, event=inner):
+            return rdp.or_nothing(rate, _rdp_of(inner, relation), rdp.ORDERS)
     raise NoProofError(
         f"the RDP accountant has no proof for {type(event).__name__} under {relation.value}; use"
         " accountant 'pld'"
@@ -221,7 +259,12 @@ def _rdp_of(event: DpEvent, relation: Relation) -> NDArray[np.float64]:
 def _gaussian(leaves: Leaves, delta: float, relation: Relation) -> float:
     if _is_unprotected(leaves):
         return math.inf
-    return gaussian.epsilon_of(_composed_mu(leaves, relation), delta)
+    fixed = tuple(leaf for leaf in leaves if _coin(leaf[0], relation) is None)
+    coins = [(count, *coin) for e, count in leaves if (coin := _coin(e, relation)) is not None]
+    mu = _composed_mu(fixed, relation)
+    if len(coins) > 1:
+        raise NoProofError("two kinds of public coins have no exact sum; use accountant 'pld'")
+    return visible.epsilon_of(*coins[0], mu**2, delta) if coins else gaussian.epsilon_of(mu, delta)
 
 
 def _composed_mu(leaves: Leaves, relation: Relation) -> float:

@@ -27,6 +27,7 @@ _COPIED = (
     *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
     *("mechanism", "sensitivity_squared", "norm_groups", "mini_sets"),
+    *("no_guarantee_because", "head_only", "variant"),
 )
 AUDIT_LOOKED = "the figures of the audit, which were computed from training records without noise"
 ASSUMPTIONS = (
@@ -89,7 +90,7 @@ def issue(
     audited = next((e.body for e in reversed(entries) if e.kind == "audit"), None)
     certificate: Json = {
         "title": promise["title"],
-        "verdict": _verdict(epsilon, at_delta, relation, release is not None),
+        "verdict": _denial(promise) or _verdict(epsilon, at_delta, relation, release is not None),
         "guarantee": {
             "epsilon": epsilon,
             "delta": at_delta,
@@ -105,6 +106,7 @@ def issue(
         "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
         if private and (release is None or ex_post < (epsilon or 0))
         else None,
+        "stopped": next((e.body for e in reversed(entries) if e.kind == "stop"), None),
         "accountant": _named(accountant, covering, at_delta, shown) if private else None,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
@@ -118,6 +120,16 @@ def issue(
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None
     return certificate
+
+
+def is_written(issued: Json) -> bool:
+    """Whether the certificate is stored: where something is proven, or a claim must be denied."""
+    return bool(issued["guarantee"] or issued.get("no_guarantee_because"))
+
+
+def _denial(promise: Json) -> str:
+    reason = promise.get("no_guarantee_because")
+    return f"No guarantee for the weights follows from this run: {reason}." if reason else ""
 
 
 def _larger(
@@ -156,8 +168,11 @@ def _verdict(epsilon: float | None, delta: float, relation: Relation, released: 
 
 def as_text(certificate: Json) -> str:
     """The certificate as a page that a reviewer can read."""
-    lines = [certificate["title"], "=" * len(certificate["title"]), ""]
-    lines += [*textwrap.wrap(certificate["verdict"], 92), ""]
+    title = [certificate["title"], "=" * len(certificate["title"]), ""]
+    if certificate.get("no_guarantee_because"):
+        lines = [certificate["verdict"], "", *title]
+    else:
+        lines = [*title, *textwrap.wrap(certificate["verdict"], 92), ""]
     lines += _three_numbers(certificate)
     for key, heading in _SECTIONS:
         value = certificate.get(key)
@@ -192,6 +207,7 @@ _SECTIONS = (
 )
 _SETTINGS = (
     "method",
+    "variant",
     "budget",
     "steps",
     "charges",
@@ -239,4 +255,20 @@ def _three_numbers(certificate: Json) -> list[str]:
     if certificate["spent_by_now"]:
         now = certificate["spent_by_now"]
         lines.append(f"  {now['name']}: {now['epsilon']:g}")
+    return lines + _stop_lines(certificate)
+
+
+def _stop_lines(certificate: Json) -> list[str]:
+    """An early stop saves time; the planned cost stays what is guaranteed, or claimed."""
+    lines = []
+    if certificate.get("head_only") is not None:
+        lines.append(
+            f"  the noised vectors alone, had the encoder not been trained: ε ="
+            f" {certificate['head_only']:g} (replace-features)"
+        )
+    stopped = certificate.get("stopped")
+    if stopped:
+        lines.append(f"  stopped early, after step {stopped['step']} of {certificate['steps']}")
+        if stopped["claimed"] is not None:
+            lines.append(f"  claimed for the steps taken until then: {stopped['claimed']:.4f}")
     return lines

@@ -99,6 +99,26 @@ def fixed_order(event: DpEvent) -> DpEvent:
     return FixedOrderDpEvent(event)
 
 
+@dataclass(frozen=True)
+class VisibleDpEvent(DpEvent):  # type: ignore[misc]
+    """`event`, where each record takes part by a public coin of its own.
+
+    Who takes part, and with which label, is public, so only a change of features is covered. At
+    rate 1 this is one vector for every record, or a sum over all records of a public label. A mask
+    that drops values by public coins is the same event, value by value.
+    """
+
+    probability: float
+    event: DpEvent
+
+
+def visible(probability: float, event: DpEvent) -> DpEvent:
+    """`event` on records, or values, that take part with this probability for all to see."""
+    if not 0 < probability <= 1:
+        raise ArgumentError(f"the rate is {probability}; it must lie above 0 and at most at 1")
+    return VisibleDpEvent(probability, event)
+
+
 def repeated(event: DpEvent, count: int) -> DpEvent:
     """`event`, `count` times over."""
     return dpa.SelfComposedDpEvent(event, count)
@@ -106,7 +126,7 @@ def repeated(event: DpEvent, count: int) -> DpEvent:
 
 def composed(events: list[DpEvent]) -> DpEvent:
     """All of these events, in any order."""
-    return dpa.ComposedDpEvent(events)
+    return dpa.ComposedDpEvent(tuple(events))
 
 
 def counted(events: Iterable[DpEvent]) -> DpEvent:
@@ -148,6 +168,8 @@ def to_json(event: DpEvent) -> Json:
         return {"subset": sizes, "of": to_json(event.event)}
     if isinstance(event, FixedOrderDpEvent):
         return {"fixed-order": to_json(event.event)}
+    if isinstance(event, VisibleDpEvent):
+        return {"visible": event.probability, "of": to_json(event.event)}
     if isinstance(event, dpa.SelfComposedDpEvent):
         return {"repeat": event.count, "of": to_json(event.event)}
     if isinstance(event, dpa.ComposedDpEvent):
@@ -172,6 +194,8 @@ def from_json(data: Json) -> DpEvent:
             return subset(size, of, from_json(inner))
         case {"fixed-order": dict() as inner}:
             return fixed_order(from_json(inner))
+        case {"visible": float() | int() as rate, "of": dict() as inner} if 0 < rate <= 1:
+            return visible(float(rate), from_json(inner))
         case {"repeat": int() as count, "of": dict() as inner} if count >= 0:
             return repeated(from_json(inner), count)
         case {"all": list() as parts}:

@@ -53,6 +53,18 @@ def poisson_gaussian(probability: float, sigma: float, orders: Sequence[float]) 
     return divergences
 
 
+def or_nothing(rate: float, divergences: Array, orders: Sequence[float]) -> Array:
+    """Divergences of a release that a public coin of this rate lets happen.
+
+    >>> float(or_nothing(0.5, np.array([2.24]), [2.0])[0]) < 2.24
+    True
+    """
+    steeper = np.asarray(orders, dtype=np.float64) - 1
+    if rate == 1:
+        return divergences
+    return np.logaddexp(math.log1p(-rate), math.log(rate) + steeper * divergences) / steeper
+
+
 def epsilon_of(divergences: Array, delta: float) -> tuple[float, float]:
     """ε at δ from the divergences at `ORDERS`, and the order that gave it."""
     epsilon, order = compute_epsilon(ORDERS, divergences, delta)

@@ -1,0 +1,197 @@
+"""Private features, public labels (000): the paper's algorithm by name, and three that are sound.
+
+Proofs and counter-examples: docs/proofs/sanitization.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tacit.clipping.engines import engine_for
+from tacit.clipping.rules import Flat
+from tacit.data.sampling import PoissonSampler, ShuffledSampler
+from tacit.errors import ArgumentError, NoProofError
+from tacit.losses import one_record
+from tacit.method_sections import SanitizationRecipe
+from tacit.methods.base import Method, Promise
+from tacit.methods.class_sums import ClassSums
+from tacit.methods.parts import Parts, check_budget, step_count
+from tacit.methods.sanitized_joint import Below, JointTraining, Samplers
+from tacit.methods.sanitized_once import OneTimeRelease
+from tacit.methods.sanitized_paper import PaperSanitization
+from tacit.methods.sanitized_watch import Watch
+from tacit.methods.stopping import SlopeRule, TrendRule
+from tacit.models.sanitization import Split
+from tacit.privacy.certificate import round_up
+from tacit.privacy.relations import Relation
+from tacit.privacy.sanitized import SanitizedSchedule, Sanitizer, noise_for
+
+_PROOF = "docs/proofs/sanitization.md"
+_RELEASED = {
+    "one-time": ("one noised vector for every record, beside its label", "the weights"),
+    "joint": (
+        "the weights after every step",
+        "the noised vectors of the sampled records, beside their labels and places",
+        "the number of steps",
+        "the time it took",
+    ),
+    "class-sums": ("noised sums over the records of each class", "the weights"),
+}
+_ENCODER = {
+    "given": "the encoder's first weights, which must not have seen these records",
+    "patches": "the encoder, made of patches of generated images",
+    "generated": "the encoder's first weights, trained on generated images",
+}
+_SAMPLING = {
+    "one-time": "none: every record once; later steps see released vectors only",
+    "joint": (
+        "Poisson: every record independently with probability {rate:.8g} at every step, once for"
+        " gradients and, by another draw that is visible, once for vectors"
+    ),
+    "class-sums": "none: every record once",
+}
+
+
+def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
+    """The variant that the recipe names, its noise solved for where only ε is given."""
+    split = Split(parts.model)
+    schedule = _schedule(parts, chosen)
+    split.layer.use(schedule.vectors, chosen.clip, parts.source)
+    watch = _watch(parts, chosen, split)
+    if chosen.guarantee == "paper":
+        return _paper(parts, schedule, watch)
+    promise = _promise(parts, chosen, schedule)
+    names = _head_names(parts, split)
+    if chosen.guarantee == "joint":
+        return _joint(parts, chosen, schedule, split, watch, promise, names)
+    for parameter in split.encoder_parameters():
+        parameter.requires_grad_(False)
+    if chosen.guarantee == "class-sums":
+        return ClassSums(
+            promise, schedule, split, parts.gatherer(), parts.source, ridge=chosen.head == "ridge"
+        )
+    sampler = ShuffledSampler(len(parts.records), parts.recipe.training.batch_size, parts.source)
+    return OneTimeRelease(
+        promise, schedule, split, parts.gatherer(), sampler, parts.optimizer, parts.memory, names
+    )
+
+
+def _paper(parts: Parts, schedule: SanitizedSchedule, watch: Watch) -> PaperSanitization:
+    sampler = PoissonSampler(len(parts.records), schedule.batch_size, parts.source)
+    details = _details(schedule)
+    if schedule.sanitizer.mask == "exact" or not schedule.sanitizer.dropout:
+        details["head_only"] = round_up(schedule.head_only(parts.recipe.privacy.delta))
+    return PaperSanitization(
+        parts.model,
+        schedule,
+        sampler,
+        parts.gatherer(),
+        parts.optimizer,
+        parts.source,
+        watch,
+        details,
+    )
+
+
+def _joint(
+    parts: Parts,
+    chosen: SanitizationRecipe,
+    schedule: SanitizedSchedule,
+    split: Split,
+    watch: Watch,
+    promise: Promise,
+    names: tuple[str, ...],
+) -> JointTraining:
+    run, count = parts.recipe.run, len(parts.records)
+    engine = engine_for(
+        Below(split), Flat(chosen.gradient_clip), run.engine, deterministic=run.deterministic
+    )
+    samplers = Samplers(
+        PoissonSampler(count, schedule.batch_size, parts.source),
+        PoissonSampler(count, schedule.batch_size, parts.source.apart("activations")),
+    )
+    return JointTraining(
+        promise,
+        schedule,
+        split,
+        engine,
+        parts.gatherer(),
+        samplers,
+        parts.optimizer,
+        parts.source,
+        watch,
+        names,
+    )
+
+
+def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:
+    recipe, count = parts.recipe, len(parts.records)
+    privacy, training = recipe.privacy, recipe.training
+    relation = privacy.relation or Relation.REPLACE_FEATURES
+    if chosen.guarantee == "class-sums" and chosen.values_in != "ball":
+        raise ArgumentError(f"range is {chosen.range!r}; class sums are of vectors in a 'ball'")
+    steps = step_count(recipe, count)
+    width = Split(parts.model).width(one_record(parts.records)[0])
+    schedule = SanitizedSchedule(
+        chosen.guarantee,
+        count,
+        training.batch_size,
+        1 if chosen.guarantee == "class-sums" else steps,
+        privacy.noise or 1.0,
+        Sanitizer(width, 1.0, chosen.values_in, chosen.dropout, chosen.mask),
+        chosen.activation_noise,
+    )
+    if privacy.noise is None:
+        return noise_for(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
+    if chosen.guarantee != "paper":
+        check_budget(schedule.proven(privacy.delta, relation), recipe)
+    return schedule
+
+
+def _watch(parts: Parts, chosen: SanitizationRecipe, split: Split) -> Watch:
+    if chosen.stop != "never" and chosen.guarantee in ("one-time", "class-sums"):
+        raise NoProofError(
+            f"stop is {chosen.stop!r}, but with guarantee {chosen.guarantee!r} vectors are released"
+            " once and their spread never changes; the head may train as long as it likes at no"
+            " cost: set stop = 'never'"
+        )
+    rule = (
+        TrendRule(chosen.window, chosen.tolerance)
+        if chosen.follow
+        else SlopeRule(chosen.window, chosen.slope)
+    )
+    per_epoch = len(parts.records) / parts.recipe.training.batch_size
+    return Watch(split, chosen.follow, chosen.stop, rule, per_epoch, parts.memory)
+
+
+def _promise(parts: Parts, chosen: SanitizationRecipe, schedule: SanitizedSchedule) -> Promise:
+    return Promise(
+        method="sanitization",
+        relation=parts.recipe.privacy.relation or Relation.REPLACE_FEATURES,
+        steps=schedule.steps,
+        released=_RELEASED[chosen.guarantee],
+        sampling=_SAMPLING[chosen.guarantee].format(rate=schedule.probability),
+        proof=_PROOF,
+        details=_details(schedule),
+        public=(
+            "every record's label, and with it the number of records in each class",
+            _ENCODER[chosen.encoder],
+        ),
+    )
+
+
+def _details(schedule: SanitizedSchedule) -> dict[str, Any]:
+    sampled = schedule.guarantee in ("paper", "joint")
+    return {
+        "variant": schedule.guarantee,
+        "noise_multiplier": schedule.noise,
+        "sampling_probability": schedule.probability if sampled else None,
+        "expected_batch_size": schedule.batch_size,
+        "records": schedule.records,
+    }
+
+
+def _head_names(parts: Parts, split: Split) -> tuple[str, ...]:
+    """The head's parameters as the whole network names them."""
+    head = {id(parameter) for parameter in split.head.parameters()}
+    return tuple(name for name, p in parts.model.named_parameters() if id(p) in head)

@@ -1,0 +1,141 @@
+"""The sanitization layer: bounds, noise of the stated size, masks, no key in copies."""
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.errors import ArgumentError, ModelError
+from tacit.models import SanitizationLayer, build, with_sanitization
+from tacit.models.sanitization import Split
+from tacit.models.validate import check
+from tacit.noise.source import RandomSource
+from tacit.privacy.sanitized import Sanitizer
+
+ROWS, WIDTH = 400, 40
+
+
+def seeded(clip: float = 0.5, **settings: object) -> SanitizationLayer:
+    layer = SanitizationLayer(clip=clip)
+    layer.use(Sanitizer(WIDTH, **settings), clip, RandomSource.from_seed(3))  # type: ignore[arg-type]
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("range_", "low", "high"), [("positive", 0.0, 0.5), ("symmetric", -0.5, 0.5)]
+)
+def test_evaluation_clips_and_adds_nothing(range_: str, low: float, high: float) -> None:
+    layer = seeded(noise=2.0, range=range_).eval()
+    x = torch.linspace(-3, 3, 2 * WIDTH).view(2, WIDTH)
+    assert torch.equal(layer(x), x.clamp(low, high))
+
+
+def test_a_ball_keeps_directions_and_bounds_norms() -> None:
+    layer = seeded(noise=1.0, range="ball").eval()
+    x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(layer(x).norm(dim=1), torch.full((8,), 0.5), atol=1e-6)
+    assert torch.allclose(layer(x / 100), x / 100)
+
+
+@pytest.mark.parametrize(
+    ("range_", "dropout", "deviation"),
+    [
+        ("positive", 0.0, 0.5 * 1.5 * math.sqrt(WIDTH)),
+        ("symmetric", 0.0, 0.5 * 1.5 * math.sqrt(WIDTH)),
+        ("positive", 0.75, 0.5 * 1.5 * math.sqrt(WIDTH / 4)),
+        ("ball", 0.0, 0.5 * 1.5),
+    ],
+)
+def test_noise_has_the_stated_size(range_: str, dropout: float, deviation: float) -> None:
+    layer = seeded(noise=1.5, range=range_, dropout=dropout)
+    out = layer(torch.zeros(ROWS, WIDTH))
+    kept = out[out != 0] * (1 - dropout)
+    assert kept.numel() == ROWS * round(WIDTH * (1 - dropout))
+    assert float(kept.std()) == pytest.approx(deviation, rel=0.04)
+    assert abs(float(kept.mean())) < 5 * deviation / math.sqrt(kept.numel())
+
+
+def test_exact_masks_keep_k_elements_and_do_not_look_at_the_row() -> None:
+    settings = {"noise": 1e-6, "dropout": 0.5}
+    ones, other = seeded(**settings), seeded(**settings)
+    x = torch.full((ROWS, WIDTH), 0.5)
+    kept = ones(x) > 0.1
+    assert torch.equal(kept.sum(1), torch.full((ROWS,), WIDTH // 2))
+    x[:, :5] = 0.3
+    assert torch.equal(kept, other(x) > 0.1)
+    share = kept.float().mean(0)
+    assert float((share - 0.5).abs().max()) < 0.15
+
+
+def test_bernoulli_masks_vary_in_size() -> None:
+    layer = seeded(noise=1e-6, dropout=0.5, mask="bernoulli")
+    sizes = (layer(torch.full((ROWS, WIDTH), 0.5)) > 0.1).sum(1)
+    assert sizes.float().mean() == pytest.approx(WIDTH / 2, rel=0.05)
+    assert sizes.min() < WIDTH // 2 < sizes.max()
+
+
+def test_equal_batches_never_share_noise() -> None:
+    layer = seeded(noise=1.0)
+    x = torch.zeros(3, WIDTH)
+    first, second = layer(x), layer(x)
+    layer.begin(1)
+    third = layer(x)
+    assert not torch.equal(first, second) and not torch.equal(first, third)
+    layer.begin(0)
+    assert torch.equal(layer(x), first)
+
+
+def test_what_is_not_a_number_counts_as_zero() -> None:
+    layer = seeded(noise=1.0).eval()
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.1]])
+    assert torch.equal(layer(x), torch.tensor([[0.0, 0.5, 0.0, 0.1]]))
+
+
+def test_gradients_pass_where_nothing_is_clipped() -> None:
+    x = torch.tensor([[0.2, 0.9, -0.1]], requires_grad=True)
+    seeded(noise=1.0)(x).sum().backward()
+    assert torch.equal(x.grad, torch.tensor([[1.0, 0.0, 0.0]]))
+
+
+def test_copies_and_files_hold_no_key() -> None:
+    layer = seeded(noise=1.0)
+    file = io.BytesIO()
+    torch.save(layer, file)
+    assert RandomSource.from_seed(3).key not in file.getvalue()
+    assert copy.deepcopy(layer)._source is None
+
+
+def test_the_layer_goes_before_the_last_linear_one() -> None:
+    model = with_sanitization(build("lenet5", (1, 28, 28), 10))
+    assert isinstance(model[-2], SanitizationLayer) and isinstance(model[-1], nn.Linear)
+    assert with_sanitization(model)[-2] is model[-2]
+    assert Split(model).width(torch.zeros(1, 1, 28, 28)) == 84
+    check(model, torch.zeros(1, 1, 28, 28))
+
+
+@pytest.mark.parametrize("model", [nn.Linear(3, 2), nn.Sequential(nn.Flatten(), nn.ReLU())])
+def test_models_without_a_place_for_it_are_refused(model: nn.Module) -> None:
+    with pytest.raises(ModelError, match="sanitization layer"):
+        with_sanitization(model)
+    with pytest.raises(ModelError, match="SanitizationLayer"):
+        Split(model)
+
+
+def test_the_funnel_narrows_to_n() -> None:
+    model = build("funnel-cnn", (3, 32, 32), 10, width=60)
+    widths = [part.out_features for part in model if isinstance(part, nn.Linear)]  # type: ignore[attr-defined]
+    stages = [part for part in model if isinstance(part, nn.Conv2d | nn.MaxPool2d)]  # type: ignore[attr-defined]
+    assert widths == [480, 240, 120, 60, 10] and len(stages) == 6
+    with pytest.raises(ArgumentError, match="width"):
+        build("linear", (3,), 2, width=5)
+
+
+def test_resnet_is_sanitized_at_its_average_pooling() -> None:
+    model = build("resnet-18", (3, 16, 16), 10)
+    assert Split(model).width(torch.zeros(1, 3, 16, 16)) == 512
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert sum(m.kernel_size == (3, 3) for m in convolutions) == 17
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in model.modules())
