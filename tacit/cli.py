@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tacit.commands import account, audit, compare, data, plan, train
-from tacit.commands.many import ManyNumbers
+from tacit.commands import account, audit, compare, data, papers, plan, train
+from tacit.commands.many import ManyValues
 from tacit.commands.output import failed
 from tacit.errors import TacitError
 from tacit.process_tuning import tune_process
@@ -44,8 +44,9 @@ app.command("train")(train.train)
 app.add_typer(plan.app, name="plan")
 app.command("account")(account.account)
 app.command("report")(account.report)
-app.command("compare", cls=ManyNumbers)(compare.compare)
+app.command("compare", cls=ManyValues)(compare.compare)
 app.command("audit")(audit.audit)
+app.add_typer(papers.app, name="papers")
 app.add_typer(data.app, name="data")
 
 

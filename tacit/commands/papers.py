@@ -1,0 +1,139 @@
+"""`tacit papers`: every table and figure of the four papers, repeated and shown beside theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tacit.commands.many import ManyValues
+from tacit.commands.output import AsJson, errors, print_json, screen
+from tacit.report import values
+
+if TYPE_CHECKING:
+    from tacit.papers.repeat import Result
+
+app = typer.Typer(
+    help="The papers' tables and figures, repeated here.", invoke_without_command=True
+)
+
+ItemName = Annotated[str, typer.Argument(metavar="PAPER/ITEM", help="As `tacit papers` lists it.")]
+Datasets = Annotated[list[str] | None, typer.Option(help="Only rows on these data.")]
+Epsilons = Annotated[list[float] | None, typer.Option(help="Only rows at these ε, as printed.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs of each row, with the seeds 0, 1, …")]
+Out = Annotated[Path, typer.Option(help="Where runs lie; give it again to go on.")]
+
+
+@app.callback()
+def listing(
+    context: typer.Context, seeds: Seeds = 3, out: Out = Path("papers"), json: AsJson = False
+) -> None:
+    """The papers' tables and figures, repeated here; without a command, a list of them."""
+    from tacit.papers.index import papers
+    from tacit.papers.repeat import state
+
+    if context.invoked_subcommand is not None:
+        return
+    rows: list[dict[str, Any]] = [
+        {
+            "item": f"{paper.number}/{item.name}",
+            "title": item.title,
+            "needs": item.datasets,
+            "rows": len(item.rows),
+            "minutes_per_run": item.minutes,
+            "state": state(item, seeds, out),
+            "remark": item.not_here or item.drawn_by,
+        }
+        for paper in papers()
+        for item in paper.items
+    ]
+    if json:
+        print_json({"items": rows})
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("item", "what it shows", "needs", "one run takes", "state"):
+        table.add_column(title)
+    for row in rows:
+        shown = f"{row['title']}\n[dim]{row['remark']}[/dim]" if row["remark"] else row["title"]
+        cost = "" if row["minutes_per_run"] is None else f"{row['minutes_per_run']:g} min"
+        table.add_row(row["item"], shown, ", ".join(row["needs"]), cost, row["state"])
+    screen.print(table)
+    screen.print("run one with: tacit papers run 002/table1 --data-dir DATA", style="dim")
+
+
+@app.command("run", cls=ManyValues)
+def run(
+    item: ItemName,
+    datasets: Datasets = None,
+    epsilons: Epsilons = None,
+    seeds: Seeds = 3,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Train so many at once, with one thread each.")
+    ] = 1,
+    out: Out = Path("papers"),
+    data_dir: Annotated[Path | None, typer.Option(help="Where datasets lie.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Train the rows of a table or figure; the same command goes on where it was interrupted."""
+    from tacit.board import ProgressBoard, SilentBoard
+    from tacit.papers.index import find
+    from tacit.papers.repeat import repeat, results
+
+    rows = find(item).chosen(datasets, epsilons)
+    board = SilentBoard() if json else ProgressBoard(errors)
+    repeat(rows, seeds=seeds, out=out, jobs=jobs, data_dir=data_dir, board=board)
+    _print(item, results(rows, seeds, out), as_json=json)
+
+
+@app.command("show", cls=ManyValues)
+def show(
+    item: ItemName,
+    datasets: Datasets = None,
+    epsilons: Epsilons = None,
+    seeds: Seeds = 3,
+    out: Out = Path("papers"),
+    json: AsJson = False,
+) -> None:
+    """Print the paper's figures beside ours, at the claimed and at the proven ε."""
+    from tacit.papers.index import find
+    from tacit.papers.repeat import results
+
+    rows = find(item).chosen(datasets, epsilons)
+    _print(item, results(rows, seeds, out), as_json=json)
+
+
+def _print(item: str, found: list[Result], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"item": item, "rows": [each.as_json() for each in found]})
+        return
+    table = Table(title=item, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for title in ("paper ε", "paper %", "ours %", "runs", "ε claimed", "ε proven", "ε audited"):
+        table.add_column(title, justify="right")
+    table.add_column("held equal")
+    for each in found:
+        table.add_row(
+            each.row.what,
+            "" if each.row.epsilon is None else f"{each.row.epsilon:g}",
+            "" if each.row.accuracy is None else f"{each.row.accuracy:.2f}",
+            _accuracy(each),
+            f"{len(each.runs)}/{each.wanted}",
+            _epsilon(each.claimed),
+            _epsilon(each.proven),
+            _epsilon(each.audited, "none yet"),
+            {"proven": "ε proven", "claimed": "ε claimed"}.get(each.row.equal, "neither"),
+        )
+    screen.print(table)
+
+
+def _accuracy(each: Result) -> str:
+    if each.accuracy is None:
+        return "not run"
+    spread = "" if each.spread is None else f" ± {each.spread:.2f}"
+    return f"{each.accuracy:.2f}{spread}"
+
+
+def _epsilon(value: float | None, missing: str = "none") -> str:
+    return missing if value is None else values.proven(value)

@@ -1,0 +1,130 @@
+"""What the papers show, item by item, read from the TOML files beside this module.
+
+Figures of the papers stand there as printed; ours never do: they come from runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tacit import config
+from tacit.config import Recipe
+from tacit.errors import ArgumentError
+from tacit.recipe_sections import Section
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class Row(Section):
+    """One figure of a paper, with the recipe that repeats it here."""
+
+    what: str
+    recipe: str
+    accuracy: float | None = None
+    """In percent, as printed."""
+    epsilon: float | None = None
+    """As printed; the paper's own claim."""
+    equal: Literal["proven", "claimed", "neither"] = "proven"
+    """Which ε of our run is held at the paper's."""
+    changes: dict[str, str] = Field(default_factory=dict)
+    """Values of the recipe that this row changes, by dotted name."""
+
+    def wanted(self, seed: int | None = None) -> Recipe:
+        """The recipe of this row."""
+        seeded = {} if seed is None else {"run.seed": str(seed)}
+        return config.load(self.recipe, {**self.changes, **seeded})
+
+    @property
+    def dataset(self) -> str:
+        """The data that it needs."""
+        return self.wanted().data.name
+
+
+class Item(Section):
+    """A table or a figure. It has rows, or a command that draws it, or a reason why not."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...] = ()
+    minutes: float | None = None
+    """What one run took on one thread of a machine with two cores."""
+    drawn_by: str = ""
+    not_here: str = ""
+
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> Item:
+        if not (self.rows or self.drawn_by or self.not_here):
+            raise ValueError(f"{self.name} has no rows, no command and no reason")
+        return self
+
+    @property
+    def datasets(self) -> list[str]:
+        """What its rows need."""
+        return sorted({row.dataset for row in self.rows})
+
+    def chosen(self, datasets: list[str] | None, epsilons: list[float] | None) -> tuple[Row, ...]:
+        """The rows on these data and at these printed ε; all where nothing is asked for."""
+        unknown = sorted(set(datasets or ()) - set(self.datasets))
+        if unknown:
+            raise ArgumentError(
+                f"datasets is {', '.join(unknown)}, which {self.name} does not use; it uses:"
+                f" {', '.join(self.datasets) or 'none'}"
+            )
+        rows = tuple(
+            row
+            for row in self.rows
+            if (not datasets or row.dataset in datasets)
+            and (not epsilons or row.epsilon in epsilons)
+        )
+        if not rows:
+            printed = sorted({row.epsilon for row in self.rows if row.epsilon is not None})
+            raise ArgumentError(
+                f"no row of {self.name} is left; its ε are: {', '.join(f'{e:g}' for e in printed)}"
+                if self.rows
+                else f"{self.name} is not trained: {self.drawn_by or self.not_here}"
+            )
+        return rows
+
+
+class Paper(Section):
+    """One of the four papers."""
+
+    number: str
+    title: str
+    items: tuple[Item, ...]
+
+
+@lru_cache(maxsize=1)
+def papers() -> tuple[Paper, ...]:
+    """All papers, in order."""
+    folder = resources.files("tacit") / "papers"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return tuple(Paper.model_validate(_read(file)) for file in files)
+
+
+def _read(file: Any) -> dict[str, Any]:
+    values: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    return values
+
+
+def find(name: str) -> Item:
+    """The item that is called PAPER/ITEM.
+
+    >>> find("002/table1").rows[0].accuracy
+    92.22
+    """
+    known = {f"{paper.number}/{item.name}": item for paper in papers() for item in paper.items}
+    if name in known:
+        return known[name]
+    near = get_close_matches(name, known, 1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ArgumentError(f"{name!r} is not a table or figure here; {hint}see: tacit papers")

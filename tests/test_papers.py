@@ -1,0 +1,81 @@
+"""The papers' tables: every entry leads somewhere, and rows are trained once and shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tacit import config
+from tacit.cli import main
+from tacit.errors import ArgumentError
+from tacit.papers.index import Item, Row, find, papers
+from tacit.papers.repeat import repeat, results, state, trainings
+
+QUICK = {"training.epochs": "1", "model.name": "linear"}
+ROW = Row(what="quick", recipe="digits", accuracy=90.0, epsilon=3.0, changes=QUICK)
+
+
+def test_every_row_is_a_recipe_that_can_be_used() -> None:
+    rows = [row for paper in papers() for item in paper.items for row in item.rows]
+    assert len(rows) >= 30
+    for row in rows:
+        assert row.recipe in config.builtin_names()
+        assert row.wanted(seed=1).run.seed == 1
+
+
+def test_a_row_at_equal_proven_epsilon_is_trained_at_what_the_paper_prints() -> None:
+    for row in (row for paper in papers() for item in paper.items for row in item.rows):
+        if row.equal == "proven" and row.epsilon is not None:
+            assert row.wanted().privacy.epsilon == row.epsilon, row
+
+
+def test_names_are_unique_and_mistakes_get_a_hint() -> None:
+    names = [f"{paper.number}/{item.name}" for paper in papers() for item in paper.items]
+    assert len(names) == len(set(names))
+    with pytest.raises(ArgumentError, match="did you mean '002/table2'"):
+        find("002/tabel2")
+
+
+def test_an_item_leads_somewhere() -> None:
+    with pytest.raises(ValueError, match="no rows, no command and no reason"):
+        Item(name="table9", title="nothing")
+
+
+def test_rows_are_chosen_by_data_and_epsilon() -> None:
+    table = find("002/table1")
+    assert [row.epsilon for row in table.chosen(["mnist"], [1.68, 13.09])] == [1.68, 13.09]
+    with pytest.raises(ArgumentError, match="does not use"):
+        table.chosen(["imdb"], None)
+    with pytest.raises(ArgumentError, match=r"its ε are: 1\.68"):
+        table.chosen(None, [2.0])
+
+
+def test_what_is_finished_is_not_trained_again(tmp_path: Path) -> None:
+    item = Item(name="table0", title="quick", rows=(ROW,))
+    repeat([ROW], seeds=1, out=tmp_path)
+    (first,) = (training.out for training in trainings(ROW, 1, tmp_path))
+    before = (first / "ledger.jsonl").stat().st_mtime_ns
+    assert state(item, 2, tmp_path) == "1 of 2 runs"
+    repeat([ROW], seeds=2, out=tmp_path)
+    assert (first / "ledger.jsonl").stat().st_mtime_ns == before
+    (found,) = results([ROW], 2, tmp_path)
+    assert len(found.runs) == 2 and found.wanted == 2
+    assert found.proven is not None and found.proven <= 3.0
+    assert found.claimed is not None and found.accuracy is not None and found.spread is not None
+    assert found.accuracy == pytest.approx(sum(found.accuracies) / 2)
+
+
+def test_the_list_and_an_item_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, keys in (
+        (f"papers --out {tmp_path} --json", {"items"}),
+        (f"papers show 002/table1 --epsilons 1.68 3.33 --out {tmp_path} --json", {"item", "rows"}),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(line.split())
+        assert stopped.value.code == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert set(shown) == keys
+    assert [row["paper"]["epsilon"] for row in shown["rows"]] == [1.68, 3.33]
+    assert [row["runs"] for row in shown["rows"]] == [0, 0]
