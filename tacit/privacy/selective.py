@@ -161,9 +161,7 @@ def _best_coin(schedule: SelectiveSchedule, delta: float) -> float:
 @lru_cache(maxsize=4096)
 def best_coin_at(schedule: SelectiveSchedule, order: float) -> float:
     """The coin that minimises one trial's divergence at this order."""
-    return _minimised(
-        schedule, lambda thinned: elementary.divergence(thinned.trial_event(), order)
-    )
+    return _minimised(schedule, lambda thinned: elementary.divergence(thinned.trial_event(), order))
 
 
 def _minimised(schedule: SelectiveSchedule, cost: Callable[[SelectiveSchedule], float]) -> float:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from dp_accounting import DpEvent
 
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import accountants, claims, elementary, events, rdp, selective
@@ -95,7 +96,7 @@ def test_the_filter_keeps_within_its_budget_whatever_the_noise_does(compares: bo
     start = replace(MNIST, compares=compares)
     budget = RdpFilter.for_budget(start, 1.0, DELTA)
     assert accountants.epsilon(budget.event(), DELTA) <= 1.0
-    spent: Counter[accountants.DpEvent] = Counter()
+    spent: Counter[DpEvent] = Counter()
     noise, trials = start.noise, 0
     while budget.admits(spent, event := budget.trial(replace(start, noise=noise))):
         spent[event] += 1
