@@ -19,7 +19,7 @@ from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
-from tacit.methods.base import Method
+from tacit.methods.base import Deciding, Method
 from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
 from tacit.models import batch_norm, validate
@@ -218,7 +218,10 @@ def _header(
     """The ledger's first entry: everything that the certificate will say."""
     privacy, promise = recipe.privacy, method.promise
     claim = method.claim(privacy.delta)
-    planned = events.counted(method.charge(step) for step in range(promise.steps))
+    if isinstance(method, Deciding):
+        planned = method.planned()
+    else:
+        planned = events.counted(method.charge(step) for step in range(promise.steps))
     warnings = []
     if privacy.delta >= 1 / len(records):
         warnings.append(

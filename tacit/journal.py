@@ -13,7 +13,7 @@ from tacit.data.batches import Records
 from tacit.evaluate import Evaluation, evaluate
 from tacit.methods.base import Watched
 from tacit.optim import weights_swapped
-from tacit.privacy import accountants, events
+from tacit.privacy import accountants, elementary, events
 from tacit.privacy.certificate import round_up
 from tacit.progress import Moment, Watcher
 from tacit.steps import Steps
@@ -164,6 +164,8 @@ class Journal:
             method, last = self._steps.method, self._steps.method.promise.steps
             until = min(last, taken + -(-last // _CURVE_POINTS))
             ahead = events.counted(method.charge(step) for step in range(taken, until))
+            if elementary.is_adaptive(ahead):
+                return self._spent()
             both = events.composed([self._steps.spent(), ahead])
             delta, relation = self._recipe.privacy.delta, method.promise.relation
             bound = accountants.epsilon(both, delta, relation)

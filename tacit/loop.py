@@ -20,7 +20,7 @@ from tacit.data.batches import Records, as_records
 from tacit.errors import ArgumentError
 from tacit.journal import Journal
 from tacit.losses import check_labels, cross_entropy
-from tacit.methods.base import Watched
+from tacit.methods.base import Deciding, Watched
 from tacit.models import batch_norm
 from tacit.optim import weights_swapped
 from tacit.privacy import certificate, ledger
@@ -155,11 +155,20 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
         steps.ledger.append("stop", _stop(steps))
     releases = [e.body["weights_sha256"] for e in steps.ledger.entries if e.kind == "release"]
     if releases[-1:] != [digest]:
-        steps.ledger.append("release", {"weights_sha256": digest})
+        steps.ledger.append("release", {"weights_sha256": digest, **_ending(steps)})
     steps.ledger.close()
     run.write_json(run.metrics, metrics)
     run.erase_private()
     return certified(run)
+
+
+def _ending(steps: Steps) -> dict[str, Any]:
+    """What is known at the end only: what happened, and what a paper would say it cost."""
+    if not isinstance(steps.method, Deciding):
+        return {}
+    claim = steps.method.claim(float(steps.ledger.entries[0].body["delta"]))
+    claimed = {"claimed": claim.as_json()} if claim else {}
+    return {**claimed, "outcome": steps.method.outcome()}
 
 
 def _stop(steps: Steps) -> dict[str, Any]:

@@ -10,17 +10,20 @@ from tacit.clipping.thresholds import Clipping
 from tacit.privacy.batch_plan import Sampling
 from tacit.privacy.fixed_order import BatchOrder
 from tacit.privacy.sanitized import Guarantee, Mask, Range
+from tacit.privacy.selective import Statistic
 from tacit.recipe_sections import (
     Clip,
     Count,
     CountFromZero,
     Fraction,
     NotNegative,
+    Number,
     Positive,
     Section,
     UpToOne,
 )
 
+Decay = Annotated[float, Number, Field(gt=0, le=1)]
 LayersAcrossRecords = Literal["refused", "sealed", "free"]
 
 
@@ -162,6 +165,70 @@ class SanitizationRecipe(AnyMethod):
         return self.range or ("ball" if self.guarantee == "class-sums" else "positive")
 
 
+class SelectiveRecipe(ClippedRecipe):
+    """Selective update: which candidates are kept, and what follows from keeping them."""
+
+    validation_batch_size: Count = 256
+    """Expected records of the test, sampled by themselves."""
+    validation_clip: Positive = 0.001
+    """The change of loss counts up to this much: the mean's, or each record's of a sum."""
+    validation_noise: Positive = 1.37
+    """In units of how far one record can move what is tested."""
+    validation_unit: Literal["sensitivity", "literal"] = "sensitivity"
+    """"literal" takes validation_noise as a standard deviation, as Eq. 12 of paper 001 is printed;
+    what is proven is accounted for by the noise that this amounts to."""
+    statistic: Statistic = "clipped-mean"
+    reach: Positive = 1.5
+    """The clipped sum counts up to so many standard deviations of its noise."""
+    beta: Annotated[float, Number, Field(allow_inf_nan=False)] = -1.5
+    """A candidate is accepted below this threshold, in units of half the range of the test."""
+    buffer: Annotated[int, Number, Field(ge=1, le=4)] = 1
+    """Accepted candidates from which one update is made."""
+    choice: Literal["lowest", "average", "random", "literal"] = "lowest"
+    """How: the lowest noisy loss, their average, by lot, or the highest, as Eq. 16 is printed."""
+    indifference: NotNegative = 0.5
+    """Within so many standard deviations of the noise the choice is by lot."""
+    patience: CountFromZero = 0
+    """After so many rejections in a row a single candidate is enough; 0 waits for ever."""
+    decay: bool = False
+    """Lower noise and learning rate, and relax the threshold, as accuracy grows."""
+    fast: Decay = 0.995
+    slow: Decay = 0.9995
+    """Factors per update: on both noises and the rate while accuracy grows by more than
+    `progress`, on gradient noise, threshold and rate otherwise."""
+    progress: NotNegative = 0.005
+    decay_until: Positive | None = None
+    """Claimed ε from which on nothing decays any more."""
+    feedback: Literal["charged", "public"] = "charged"
+    """Accuracy is asked of a sample of the private records, noised and charged, or measured on
+    public records (data.public), which get no protection."""
+    feedback_batch_size: Count = 4096
+    feedback_noise: Positive = 40.0
+    """On the number of right answers in that sample."""
+    stop_at_claimed: Positive | None = None
+    """End before the claimed ε exceeds this; what is proven is for all trials all the same."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether noisy losses are used again after the test."""
+        return self.buffer > 1 and self.choice in ("lowest", "literal")
+
+
+class DpsurRecipe(SelectiveRecipe):
+    """DPSUR: one candidate at a time."""
+
+    name: Literal["dpsur"] = "dpsur"
+
+
+class DpsgdBrRecipe(SelectiveRecipe):
+    """DPSGD-BR: a buffer of candidates, and phased decay."""
+
+    name: Literal["dpsgd-br"] = "dpsgd-br"
+    buffer: Annotated[int, Number, Field(ge=1, le=4)] = 2
+    patience: CountFromZero = 5
+    decay: bool = True
+
+
 class PlainRecipe(AnyMethod):
     """Plain SGD, without privacy."""
 
@@ -172,7 +239,13 @@ class PlainRecipe(AnyMethod):
 
 
 MethodRecipe = Annotated[
-    DpSgdRecipe | DpFtrlRecipe | BatchClippingRecipe | SanitizationRecipe | PlainRecipe,
+    DpSgdRecipe
+    | DpFtrlRecipe
+    | BatchClippingRecipe
+    | SanitizationRecipe
+    | DpsurRecipe
+    | DpsgdBrRecipe
+    | PlainRecipe,
     Field(discriminator="name"),
 ]
 
@@ -181,5 +254,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "dpftrl": DpFtrlRecipe,
     "batch-clipping": BatchClippingRecipe,
     "sanitization": SanitizationRecipe,
+    "dpsur": DpsurRecipe,
+    "dpsgd-br": DpsgdBrRecipe,
     "plain": PlainRecipe,
 }

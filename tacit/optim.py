@@ -7,7 +7,7 @@ costs no privacy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -73,6 +73,8 @@ class PrivateOptimizer:
         sparsifier: Sparsifier | None = None,
     ) -> None:
         self.inner = optimizer
+        self.factor = 1.0
+        """On the learning rate; a method may lower it as training goes on."""
         self._model = model
         self._pace = pace
         self.sparsifier = sparsifier
@@ -84,9 +86,10 @@ class PrivateOptimizer:
                 f"the optimizer was given a {type(gradient).__name__}; only a PrivateGradient may"
                 " change the weights"
             )
+        rates = [group["lr"] for group in self.inner.param_groups]
         if self._pace is not None:
-            for group in self.inner.param_groups:
-                group["lr"] = self._pace.at(step)
+            rates = [self._pace.at(step)] * len(rates)
+        self._set_rates([rate * self.factor for rate in rates])
         self._forget_gradients()
         parameters = dict(self._model.named_parameters())
         for name, value in gradient.layout.views(gradient.vector).items():
@@ -96,6 +99,11 @@ class PrivateOptimizer:
         if self.sparsifier is not None:
             rate = max(g["lr"] / (1 - g.get("momentum", 0.0)) for g in self.inner.param_groups)
             self.sparsifier.after(parameters, gradient, rate, step)
+        self._set_rates(rates)
+
+    def _set_rates(self, rates: Sequence[float]) -> None:
+        for group, rate in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = rate
 
     def _forget_gradients(self) -> None:
         """None that anyone else left may move a weight."""

@@ -14,7 +14,7 @@ from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
-from tacit.methods.base import Completed, Method, Watched
+from tacit.methods.base import Completed, Deciding, Method, Watched
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -51,6 +51,7 @@ class Steps:
             for charge in charges
             if charge["generation"] == generation and charge["step"] >= state.step
         }
+        self._asked = -1, True
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
         self._check = check
@@ -80,7 +81,8 @@ class Steps:
         if self.stopped:
             return 0
         affordable = self.method.promise.steps - self._spent.total() + len(self._paid)
-        return max(0, min(affordable, self.method.promise.steps - self.state.step))
+        left = max(0, min(affordable, self.method.promise.steps - self.state.step))
+        return left if left and self._admitted() else 0
 
     def advance(self, loss: LossFunction) -> None:
         """One step on the records that the method draws."""
@@ -121,19 +123,29 @@ class Steps:
             self.state.model.train()
             drawn = self.method.draw(step) if batches is None else batches
             self.method.step(step, loss, drawn)
-        if self.state.average is not None:
+        updated = not isinstance(self.method, Deciding) or self.method.updated
+        if updated and self.state.average is not None:
             self.state.average.update(self.state.model, step)
         self.state.step = step + 1
         self._interrupted = False
+
+    def _admitted(self) -> bool:
+        """Whether the method goes on: asked once for each step, as it may take time."""
+        step = self.state.step
+        if step in self._paid or not isinstance(self.method, Deciding):
+            return True
+        if self._asked[0] != step:
+            self._asked = step, self.method.admits(self._spent, step)
+        return self._asked[1]
 
     def _pay(self, step: int) -> None:
         if step in self._paid:
             self._paid.remove(step)
             return
-        if self._spent.total() >= self.method.promise.steps:
+        if self._spent.total() >= self.method.promise.steps or not self._admitted():
             raise BudgetError(
-                f"all {self.method.promise.steps} promised steps are spent; start a new run with"
-                " a budget of its own"
+                f"the budget is spent, or all {self.method.promise.steps} promised steps are taken;"
+                " start a new run with a budget of its own"
             )
         event = self.method.charge(step)
         self.ledger.charge(step, self._generation, event)

@@ -74,7 +74,7 @@ def _sparsifier(
     training = recipe.training
     if not training.sparsify_every:
         return None
-    if not own or recipe.method.correlated or recipe.method.name == "plain":
+    if not own or recipe.method.name not in ("dpsgd", "batch-clipping"):
         raise ArgumentError(
             "sparsify_every needs independent noise of known scale in every step: use method dpsgd"
             " or batch-clipping with the recipe's own optimizer"

@@ -26,6 +26,8 @@ class PoissonSampler:
     records: int
     batch_size: float
     source: RandomSource
+    purpose: str = "sampling"
+    """Samples for different ends are independent too."""
 
     @property
     def probability(self) -> float:
@@ -34,7 +36,7 @@ class PoissonSampler:
 
     def draw(self, step: int) -> Indices:
         """The records of one step."""
-        words = self.source.words("sampling", step, self.records)
+        words = self.source.words(self.purpose, step, self.records)
         return np.flatnonzero(words < np.uint64(round(self.probability * 2**32)))
 
     def event(self, release: DpEvent) -> DpEvent:

@@ -7,6 +7,7 @@ post-processes ever after fits the same two calls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -73,7 +74,29 @@ class Method(Protocol):
         ...
 
     def claim(self, delta: float) -> Claim | None:
-        """What the method's paper would say the run costs."""
+        """What the method's paper would say the run costs; None while it cannot be known."""
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """A method that decides by earlier results what it does next, and whether to go on."""
+
+    @property
+    def updated(self) -> bool:
+        """Whether the last step changed the weights."""
+        ...
+
+    def planned(self) -> DpEvent:
+        """At most what all steps together will release."""
+        ...
+
+    def admits(self, spent: Counter[DpEvent], step: int) -> bool:
+        """Whether the step may follow on what was spent."""
+        ...
+
+    def outcome(self) -> dict[str, Any]:
+        """What the steps released besides the weights, for the ledger's last entry."""
         ...
 
 

@@ -10,11 +10,13 @@ from tacit.method_sections import (
     BatchClippingRecipe,
     ClippedRecipe,
     DpFtrlRecipe,
+    DpsgdBrRecipe,
     DpSgdRecipe,
+    DpsurRecipe,
     PlainRecipe,
     SanitizationRecipe,
 )
-from tacit.methods import batch_clipping, dpftrl, dpsgd, plain, sanitization
+from tacit.methods import batch_clipping, dpftrl, dpsgd, plain, sanitization, selective_recipe
 from tacit.methods.base import Method
 from tacit.methods.parts import Parts
 
@@ -23,6 +25,8 @@ _BUILDERS: dict[type, Callable[[Parts, Any], Method]] = {
     DpFtrlRecipe: dpftrl.from_recipe,
     BatchClippingRecipe: batch_clipping.from_recipe,
     SanitizationRecipe: sanitization.from_recipe,
+    DpsurRecipe: selective_recipe.from_recipe,
+    DpsgdBrRecipe: selective_recipe.from_recipe,
     PlainRecipe: plain.from_recipe,
 }
 

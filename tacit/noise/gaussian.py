@@ -41,12 +41,14 @@ class GaussianNoise:
         source: RandomSource,
         multiplier: float,
         relation: Relation = Relation.ADD_OR_REMOVE_ONE,
+        purpose: str = "gradient noise",
     ) -> None:
         if not (multiplier > 0 and math.isfinite(multiplier)):
             raise ArgumentError(f"noise is {multiplier}; it must be a positive finite number")
         self._source = source
         self._multiplier = multiplier
         self._relation = relation
+        self._purpose = purpose
 
     def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient:
         """Noise of this step's own, then division by a public constant (never by a count).
@@ -62,7 +64,7 @@ class GaussianNoise:
         layout = clipped.layout
         ends = list(accumulate(layout.sizes))
         each = clipped.noise_scales(self._multiplier, self._relation)
-        purpose = f"gradient noise {step} {self._source.name(clipped.vector)}"
+        purpose = f"{self._purpose} {step} {self._source.name(clipped.vector)}"
         vector = self._source.perturbed(clipped.vector, purpose, 0, ends, each, denominator)
         return PrivateGradient(vector, layout, scales=tuple(s / denominator for s in each))
 

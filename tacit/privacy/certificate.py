@@ -28,6 +28,7 @@ _COPIED = (
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
     *("mechanism", "sensitivity_squared", "norm_groups", "mini_sets"),
     *("no_guarantee_because", "head_only", "variant"),
+    *("accounting", "test", "feedback"),
 )
 AUDIT_LOOKED = "the figures of the audit, which were computed from training records without noise"
 ASSUMPTIONS = (
@@ -86,6 +87,7 @@ def issue(
     epsilon = proven.get(relation.value)
     private = epsilon is not None and math.isfinite(epsilon)
     release = next((e.body for e in reversed(entries) if e.kind == "release"), None)
+    claimed = promise["claimed"] or (release or {}).get("claimed")
     ex_post = round_up(accountants.epsilon(charged, at_delta, relation, accountant))
     audited = next((e.body for e in reversed(entries) if e.kind == "audit"), None)
     certificate: Json = {
@@ -101,7 +103,7 @@ def issue(
         if private
         else None,
         "proven": proven if private else {},
-        "claimed": promise["claimed"] and {**promise["claimed"], "delta": promise["delta"]},
+        "claimed": claimed and {**claimed, "delta": promise["delta"]},
         "audited": audited,
         "spent_by_now": {"epsilon": ex_post, "name": "spent at stop (ex post)"}
         if private and (release is None or ex_post < (epsilon or 0))
@@ -113,6 +115,8 @@ def issue(
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
     if audited and audited["on_training_records"]:
         certificate["not_covered"] = [*certificate["not_covered"], AUDIT_LOOKED]
+    if release and "outcome" in release:
+        certificate["outcome"] = release["outcome"]
     certificate["assumptions"] = list(ASSUMPTIONS) if private else []
     if not private:
         certificate["budget"] = None
@@ -212,6 +216,10 @@ _SETTINGS = (
     "steps",
     "charges",
     "mechanism",
+    "accounting",
+    "test",
+    "feedback",
+    "outcome",
     "noise_multiplier",
     "sensitivity_squared",
     "norm_groups",

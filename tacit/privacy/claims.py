@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
-from tacit.privacy import accountants, events, tradeoff
+import numpy as np
+
+from tacit.privacy import accountants, events, rdp, tradeoff
 
 PAPER_002 = (
     "paper 002 (Implementation and Comparative Analysis of DP-SGD & DP-FTRL, Devansh Mehta"
     " and Roshan Kumar, IIT Kanpur), as the paper computes it"
+)
+
+PAPER_001 = (
+    "paper 001 (Stabilizing updates in differentially private stochastic gradient descent with"
+    " buffered rejection, Deng et al. 2026), as the paper computes it"
 )
 
 PAPER_003 = (
@@ -105,4 +113,31 @@ def batch_clipping(
         limit.epsilon(delta),
         f"{PAPER_003}: the central limit approximation of C(G) composed over the rounds",
         limit.mu,
+    )
+
+
+SELECTIVE_ORDERS = tuple(float(order) for order in (*range(2, 65), 80, 96, 128, 192, 256))
+
+
+@lru_cache(maxsize=1024)
+def selective_update(
+    probability: float, noise: float, test_probability: float, test_noise: float
+) -> rdp.Array:
+    """Eqs. 22 and 23 of paper 001 for one applied update, at `SELECTIVE_ORDERS`."""
+    gradient = rdp.poisson_gaussian(probability, noise, SELECTIVE_ORDERS)
+    return gradient + rdp.poisson_gaussian(test_probability, test_noise, SELECTIVE_ORDERS)
+
+
+def selective(divergences: rdp.Array, delta: float) -> Claim:
+    """Eq. 25 of paper 001 at its best order, for the applied updates' divergences together.
+
+    The paper multiplies one update's by their number, which means nothing once the noise decays;
+    they are added up here. It charges neither rejected candidates nor the choice among them.
+    """
+    orders = np.array(SELECTIVE_ORDERS)
+    converted = divergences + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    nothing = not divergences.any()
+    return Claim(
+        0.0 if nothing else max(0.0, float(converted.min())),
+        f"{PAPER_001}: applied updates are charged, rejected candidates are not",
     )

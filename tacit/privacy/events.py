@@ -16,6 +16,8 @@ import dp_accounting as dpa
 from dp_accounting import DpEvent
 
 from tacit.errors import ArgumentError, NoProofError
+from tacit.privacy.relations import Relation
+from tacit.privacy.thinning import AcceptanceTest
 
 Json = dict[str, Any]
 
@@ -119,12 +121,67 @@ def visible(probability: float, event: DpEvent) -> DpEvent:
     return VisibleDpEvent(probability, event)
 
 
+@dataclass(frozen=True)
+class ThinnedDpEvent(DpEvent):  # type: ignore[misc]
+    """`event`, its result kept with a probability that `test` bounds, and nothing otherwise.
+
+    The noisy value that decided about it is not used again. `coin` is part of the proof alone.
+    """
+
+    event: DpEvent
+    test: AcceptanceTest
+    coin: float
+
+
+def thinned(event: DpEvent, test: AcceptanceTest, coin: float) -> DpEvent:
+    """`event` with a result that is kept or not; `coin` must exceed every acceptance."""
+    test.bits(coin, Relation.ADD_OR_REMOVE_ONE)
+    return ThinnedDpEvent(event, test, coin)
+
+
+@dataclass(frozen=True)
+class AdaptiveDpEvent(DpEvent):  # type: ignore[misc]
+    """`event`, where its noise depended on earlier results.
+
+    Such events add up at one Rényi order, fixed before the first of them, and not otherwise.
+    """
+
+    event: DpEvent
+    order: float
+
+
+def adaptive(event: DpEvent, order: float) -> DpEvent:
+    """`event` with parameters chosen after earlier results were seen."""
+    return AdaptiveDpEvent(event, _order(order))
+
+
+@dataclass(frozen=True)
+class FilterDpEvent(DpEvent):  # type: ignore[misc]
+    """Everything that a filter lets through: divergences of one order up to a limit."""
+
+    order: float
+    limit: float
+
+
+def filtered(order: float, limit: float) -> DpEvent:
+    """Adaptive events whose divergences of this order never exceed `limit` together."""
+    if not (limit >= 0 and math.isfinite(limit)):
+        raise ArgumentError(f"the limit of a filter is {limit}; it must be finite and at least 0")
+    return FilterDpEvent(_order(order), limit)
+
+
+def _order(order: float) -> float:
+    if not (order > 1 and math.isfinite(order)):
+        raise ArgumentError(f"a Rényi order is {order}; it must be finite and above 1")
+    return order
+
+
 def repeated(event: DpEvent, count: int) -> DpEvent:
     """`event`, `count` times over."""
     return dpa.SelfComposedDpEvent(event, count)
 
 
-def composed(events: list[DpEvent]) -> DpEvent:
+def composed(events: Iterable[DpEvent]) -> DpEvent:
     """All of these events, in any order."""
     return dpa.ComposedDpEvent(tuple(events))
 
@@ -170,6 +227,14 @@ def to_json(event: DpEvent) -> Json:
         return {"fixed-order": to_json(event.event)}
     if isinstance(event, VisibleDpEvent):
         return {"visible": event.probability, "of": to_json(event.event)}
+    if isinstance(event, ThinnedDpEvent):
+        test = {"poisson": event.test.rate, "quantiles": [event.test.low, event.test.high]}
+        test["moved-by"] = event.test.shift
+        return {"thinned": event.coin, "test": test, "of": to_json(event.event)}
+    if isinstance(event, AdaptiveDpEvent):
+        return {"adaptive": event.order, "of": to_json(event.event)}
+    if isinstance(event, FilterDpEvent):
+        return {"filter": event.order, "limit": event.limit}
     if isinstance(event, dpa.SelfComposedDpEvent):
         return {"repeat": event.count, "of": to_json(event.event)}
     if isinstance(event, dpa.ComposedDpEvent):
@@ -196,6 +261,12 @@ def from_json(data: Json) -> DpEvent:
             return fixed_order(from_json(inner))
         case {"visible": float() | int() as rate, "of": dict() as inner} if 0 < rate <= 1:
             return visible(float(rate), from_json(inner))
+        case {"thinned": float() | int() as coin, "test": dict() as test, "of": dict() as inner}:
+            return thinned(from_json(inner), _test(test), float(coin))
+        case {"adaptive": float() | int() as order, "of": dict() as inner}:
+            return adaptive(from_json(inner), float(order))
+        case {"filter": float() | int() as order, "limit": float() | int() as limit}:
+            return filtered(float(order), float(limit))
         case {"repeat": int() as count, "of": dict() as inner} if count >= 0:
             return repeated(from_json(inner), count)
         case {"all": list() as parts}:
@@ -205,3 +276,14 @@ def from_json(data: Json) -> DpEvent:
         case {"non-private": True}:
             return dpa.NonPrivateDpEvent()
     raise NoProofError(f"{data!r} is not an event this version knows; refusing to account for it")
+
+
+def _test(data: Json) -> AcceptanceTest:
+    match data:
+        case {
+            "poisson": float() | int() as rate,
+            "quantiles": [float() | int() as low, float() | int() as high],
+            "moved-by": float() | int() as shift,
+        }:
+            return AcceptanceTest(float(rate), float(low), float(high), float(shift))
+    raise NoProofError(f"{data!r} is not a test this version knows; refusing to account for it")

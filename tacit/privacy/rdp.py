@@ -69,3 +69,25 @@ def epsilon_of(divergences: Array, delta: float) -> tuple[float, float]:
     """ε at δ from the divergences at `ORDERS`, and the order that gave it."""
     epsilon, order = compute_epsilon(ORDERS, divergences, delta)
     return float(epsilon), float(order)
+
+
+def epsilon_at(order: float, divergence: float, delta: float) -> float:
+    """ε at δ from the divergence at one order that was fixed in advance.
+
+    >>> round(epsilon_at(8.0, 1.0, 1e-5), 4)
+    2.2141
+    """
+    return float(compute_epsilon([order], [divergence], delta)[0])
+
+
+def divergence_for(order: float, epsilon: float, delta: float) -> float:
+    """The largest divergence of this order that costs at most ε at δ; negative where none does.
+
+    >>> divergence_for(8.0, epsilon_at(8.0, 1.0, 1e-5), 1e-5) <= 1.0
+    True
+    """
+    constant = math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+    found = epsilon - constant
+    while found > 0 and epsilon_at(order, found, delta) > epsilon:
+        found -= 1e-12 + found * 1e-12
+    return found

@@ -17,6 +17,8 @@ _METHODS = {
     "dpsgd": "DP-SGD",
     "dpftrl": "DP-FTRL",
     "batch-clipping": "Batch clipping",
+    "dpsur": "DPSUR",
+    "dpsgd-br": "DPSGD-BR",
     "plain": "Plain SGD",
 }
 _WIDE = Context(prec=800)  # enough digits for every float at the places used here

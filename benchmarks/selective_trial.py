@@ -1,0 +1,98 @@
+"""What one trial of selective update costs, beside a step of DP-SGD and the forward passes.
+
+    python benchmarks/selective_trial.py
+
+Processor time of one thread on made-up records of MNIST's shape, so that other work on the machine
+hardly matters. A trial should cost a private step and two forward passes of the validation batch;
+they are also timed as one pass over both weights (`torch.func.vmap`), to see whether that pays.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tacit import models
+from tacit.assemble import Facts, assemble
+from tacit.config import Recipe
+from tacit.data.batches import TensorRecords
+from tacit.losses import cross_entropy
+from tacit.rundir import RunDir
+from tacit.steps import Steps
+
+RECORDS, BATCH, VALIDATION, REPEATS = 6000, 1024, 256, 12
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (RECORDS, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    records = TensorRecords(pixels, torch.randint(0, 10, (RECORDS,), generator=generator))
+    with tempfile.TemporaryDirectory() as folder:
+        plain = steps_of(Path(folder) / "dpsgd", records, method="dpsgd")
+        trial = steps_of(
+            Path(folder) / "dpsur", records, method="dpsur", validation_batch_size=VALIDATION
+        )
+        batch = records.batch(torch.arange(VALIDATION))
+        model = trial.state.model.eval()
+        rows = {
+            "private step": lambda: plain.advance(cross_entropy),
+            "trial": lambda: trial.advance(cross_entropy),
+            "forward pass of the validation batch": lambda: forward(model, batch[0]),
+            "both weights in one pass": both(model, batch[0]),
+        }
+        found = measured(rows)
+    for name, seconds in found.items():
+        print(f"{name:40s} {1000 * seconds:8.1f} ms")
+    allowed = found["private step"] + 2 * found["forward pass of the validation batch"]
+    print(f"{'trial / (step + two passes)':40s} {found['trial'] / allowed:8.3f}")
+
+
+def steps_of(path: Path, records: TensorRecords, **settings: object) -> Steps:
+    recipe = Recipe().with_settings(
+        noise=3.0, epsilon=None, epochs=10, batch_size=BATCH, micro_batch=256, seed=0, **settings
+    )
+    model = models.build("tempered-cnn", (1, 28, 28), 10)
+    return assemble(model, records, recipe, RunDir.create(path), Facts())
+
+
+def forward(model: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        model(x)
+
+
+def both(model: nn.Module, x: torch.Tensor) -> Callable[[], None]:
+    """The same network with two sets of weights at once."""
+    stacked = {name: torch.stack([p, p]).detach() for name, p in model.named_parameters()}
+
+    def one(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = torch.func.functional_call(model, weights, (x,))
+        return out
+
+    def run() -> None:
+        with torch.no_grad():
+            torch.func.vmap(one)(stacked)
+
+    return run
+
+
+def measured(rows: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Median processor time of each, taken in turns."""
+    times: dict[str, list[float]] = {name: [] for name in rows}
+    for repeat in range(REPEATS + 2):
+        for name, work in rows.items():
+            started = time.process_time()
+            work()
+            if repeat > 1:
+                times[name].append(time.process_time() - started)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""`tacit plan dpsur` and `tacit plan dpsgd-br`: what trials cost, or how many a budget allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from tacit.commands.output import AsJson, print_json, screen
+from tacit.commands.plan_output import warnings_for
+from tacit.errors import ArgumentError
+from tacit.privacy import accountants, selective
+from tacit.privacy.certificate import SHOWN_RELATIONS, round_up
+from tacit.privacy.filter import RdpFilter
+from tacit.privacy.relations import Relation
+from tacit.privacy.selective import LossTest, SelectiveSchedule, Statistic
+from tacit.report import values
+
+Choice = Literal["lowest", "average", "random"]
+
+
+_USUAL_BUFFER = {"dpsur": 1, "dpsgd-br": 2}
+
+
+def selective_update(
+    context: typer.Context,
+    records: Annotated[int, typer.Option(help="Training records.")],
+    batch_size: Annotated[float, typer.Option(help="Expected records per gradient.")],
+    noise: Annotated[float, typer.Option(help="Noise multiplier of the gradients.")],
+    validation_batch_size: Annotated[float, typer.Option(help="Expected records per test.")],
+    validation_noise: Annotated[float, typer.Option(help="Noise multiplier of the tests.")],
+    beta: Annotated[float, typer.Option(help="Threshold in units of half the range.")] = -1.5,
+    trials: Annotated[int | None, typer.Option(help="Candidates to try.")] = None,
+    accepted: Annotated[int | None, typer.Option(help="Updates applied, for the claim.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε proven at most.")] = None,
+    delta: Annotated[float, typer.Option(help="δ, well below 1/records.")] = 1e-5,
+    relation: Annotated[
+        Relation, typer.Option(help="The relation that --epsilon is meant for.")
+    ] = Relation.ADD_OR_REMOVE_ONE,
+    buffer: Annotated[int | None, typer.Option(help="Accepted candidates to choose from.")] = None,
+    choice: Annotated[Choice, typer.Option(help="How one of them is chosen.")] = "lowest",
+    statistic: Annotated[Statistic, typer.Option(help="What is tested.")] = "clipped-mean",
+    reach: Annotated[float, typer.Option(help="Range of the clipped sum / noise.")] = 1.5,
+    decaying: Annotated[
+        bool, typer.Option(help="Noise may follow earlier results: filter at one Rényi order.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Plan selective updates: candidates by DP-SGD, kept where a noisy test says so."""
+    accountants.check_delta(delta)
+    if trials is None and epsilon is None:
+        raise ArgumentError("trials and epsilon are both missing; give one of them")
+    if accepted is not None and trials is not None and not 0 <= accepted <= trials:
+        raise ArgumentError(f"accepted is {accepted}; it must lie between 0 and the trials")
+    method = str(context.info_name)
+    candidates = _USUAL_BUFFER[method] if buffer is None else buffer
+    if (trials is not None and trials < 1) or candidates < 1:
+        raise ArgumentError("trials and buffer must be at least 1")
+    test = LossTest(validation_batch_size, validation_noise, beta, statistic, reach)
+    compares = candidates > 1 and choice == "lowest"
+    given = SelectiveSchedule(records, batch_size, trials or 1, noise, test, compares)
+    details = None
+    if decaying:
+        filtered = (
+            RdpFilter.for_trials(given, delta)
+            if epsilon is None
+            else RdpFilter.for_budget(given, epsilon, delta)
+        )
+        schedule = replace(given, steps=trials or filtered.trials(given)).cheapest(delta)
+        whole = accountants.epsilon(filtered.event(), delta)
+        proven = {Relation.ADD_OR_REMOVE_ONE.value: whole}
+        details = {"order": filtered.order, "limit": filtered.limit}
+    else:
+        schedule = _constant(given, trials, epsilon, delta, relation)
+        proven = {r.value: schedule.proven(delta, r) for r in SHOWN_RELATIONS}
+    claim = schedule.claimed(delta, accepted)
+    least, most = schedule.acceptance.bounds
+    answer: dict[str, Any] = {
+        "method": method,
+        "solved_for": "epsilon" if epsilon is None else "trials",
+        "trials": schedule.steps,
+        "accepted": accepted,
+        "records": records,
+        "batch_size": batch_size,
+        "noise": noise,
+        "validation_batch_size": validation_batch_size,
+        "validation_noise": validation_noise,
+        "beta": beta,
+        "statistic": statistic,
+        "buffer": candidates,
+        "choice": choice if candidates > 1 else None,
+        "acceptance": [least, most],
+        "delta": delta,
+        "accounting": "thinning" if schedule.coin else "charge all",
+        "proven": {name: round_up(value, 6) for name, value in proven.items()}
+        | _both_ways(schedule, delta),
+        "filter": details,
+        "claimed": claim.epsilon if claim else None,
+        "claimed_as": claim.source if claim else None,
+        "warnings": warnings_for(delta, records),
+    }
+    if json:
+        print_json(answer)
+    else:
+        _show(answer)
+
+
+def _constant(
+    given: SelectiveSchedule,
+    trials: int | None,
+    epsilon: float | None,
+    delta: float,
+    relation: Relation,
+) -> SelectiveSchedule:
+    """Trials of equal noise, as many as the budget allows where their number is left out."""
+    if trials is None and epsilon is not None:
+        return selective.trials_for(given, epsilon, delta, relation)
+    schedule = given.cheapest(delta)
+    found = schedule.proven(delta, relation)
+    if epsilon is not None and found > epsilon:
+        raise ArgumentError(
+            f"epsilon is {epsilon:g}, but {trials} trials cost {found:.4f}; leave out trials, or"
+            " use more noise"
+        )
+    return schedule
+
+
+def _both_ways(schedule: SelectiveSchedule, delta: float) -> dict[str, float | None]:
+    """ε of either accounting, numerically composed for noise that stays as it is."""
+    thinned = schedule.thinned(delta)
+    charged = replace(schedule, coin=None).proven(delta)
+    return {
+        "charge_all": round_up(charged, 6),
+        "thinning": round_up(thinned.proven(delta), 6) if thinned else None,
+        "a_star": thinned.coin if thinned else None,
+    }
+
+
+def _show(answer: dict[str, Any]) -> None:
+    table = Table("setting", "value", title=f"plan for {answer['method']}", title_justify="left")
+    for key in ("trials", "accepted", "records", "batch_size", "noise", "validation_batch_size"):
+        if answer[key] is not None:
+            mark = "  ← solved for" if key == answer["solved_for"] else ""
+            table.add_row(key.replace("_", " "), f"{answer[key]:g}{mark}")
+    table.add_row("validation noise", f"{answer['validation_noise']:g}")
+    least, most = answer["acceptance"]
+    table.add_row("accepted with probability", f"{least:.4f} to {most:.4f}")
+    table.add_row("accounting", answer["accounting"])
+    proven = answer["proven"]
+    for shown in (r.value for r in SHOWN_RELATIONS if r.value in proven):
+        table.add_row(f"ε proven, {shown}", values.proven(proven[shown]))
+    table.add_row("ε if every trial is charged", values.proven(proven["charge_all"]))
+    by_thinning = "not covered: noisy losses are compared again"
+    if proven["thinning"] is not None:
+        by_thinning = f"{values.proven(proven['thinning'])} (a* = {proven['a_star']:g})"
+    table.add_row("ε by thinning", by_thinning)
+    claimed = answer["claimed"]
+    table.add_row("ε claimed", "give --accepted" if claimed is None else values.proven(claimed))
+    screen.print(table)
+    for warning in answer["warnings"]:
+        screen.print(f"warning: {warning}", style="yellow")

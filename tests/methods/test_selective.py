@@ -1,0 +1,289 @@
+"""Selective update end to end: what a trial costs, what it leaves, what it may decide."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import RECORDS, small_model, small_recipe
+from torch import Tensor
+
+from tacit.assemble import Facts, assemble
+from tacit.data.batches import Gatherer, TensorRecords
+from tacit.data.sampling import PoissonSampler
+from tacit.errors import ArgumentError, BudgetError
+from tacit.loop import fit
+from tacit.losses import cross_entropy
+from tacit.methods.loss_test import NoisyLossChange
+from tacit.methods.selective import Selective
+from tacit.noise.source import RandomSource
+from tacit.privacy import accountants, events
+from tacit.privacy.selective import LossTest
+from tacit.rundir import RunDir
+from tacit.steps import Steps
+from tacit.verify import account
+
+NEVER, ALWAYS = -40.0, 4000.0
+
+
+def prepared(path: Path, records: TensorRecords, public: Any = None, **settings: Any) -> Steps:
+    chosen: dict[str, Any] = {"method": "dpsur", "validation_batch_size": 60, **settings}
+    recipe = small_recipe(**chosen)
+    return assemble(small_model(), records, recipe, RunDir.create(path), Facts(), public=public)
+
+
+def everything(steps: Steps) -> dict[str, Tensor]:
+    kept = {k: v for k, v in steps.state.snapshot().tensors.items() if k[:6] != "memory"}
+    rates = [group["lr"] for group in steps.state.optimizer.inner.param_groups]
+    return {**kept, "rates": torch.tensor(rates)}
+
+
+def charges(steps: Steps) -> list[dict[str, Any]]:
+    return [e.body["event"] for e in steps.ledger.entries if e.kind == "charge"]
+
+
+def selective(steps: Steps) -> Selective:
+    assert isinstance(steps.method, Selective)
+    return steps.method
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_rejecting_everything_changes_no_bit_and_is_charged(
+    tmp_path: Path, records: TensorRecords, optimizer: str
+) -> None:
+    steps = prepared(
+        tmp_path / "run", records, beta=ALWAYS, optimizer=optimizer, momentum=0.9, average=0.9
+    )
+    for _ in range(3):
+        steps.advance(cross_entropy)
+    before = everything(steps)
+    assert any(name.startswith("optimizer") for name in before)
+    method = selective(steps)
+    method.course.dials = replace(method.course.dials, beta=NEVER)
+    while steps.remaining:
+        steps.advance(cross_entropy)
+    after = everything(steps)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert len(charges(steps)) == 20
+    assert method.outcome() == {"trials": 20, "accepted": 3, "applied": 3}
+    assert accountants.epsilon(steps.spent(), 1e-5) > 0
+
+
+def test_accepting_everything_is_dpsgd_to_the_last_bit(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    ours = prepared(tmp_path / "a", records, beta=ALWAYS, momentum=0.5, average=0.9)
+    recipe = small_recipe(momentum=0.5, average=0.9)
+    dpsgd = assemble(small_model(), records, recipe, RunDir.create(tmp_path / "b"), Facts())
+    for _ in range(6):
+        ours.advance(cross_entropy)
+        dpsgd.advance(cross_entropy)
+    assert everything(ours).keys() == everything(dpsgd).keys()
+    for name, value in everything(ours).items():
+        assert torch.equal(value, everything(dpsgd)[name]), name
+
+
+def test_a_trial_is_charged_by_thinning_in_full_or_through_the_filter(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    kinds = {
+        "thinned": {},
+        "averaged": {"buffer": 2, "choice": "average"},
+        "compared": {"buffer": 2},
+        "decayed": {"method": "dpsgd-br", "feedback_batch_size": 100},
+    }
+    found = {}
+    for name, chosen in kinds.items():
+        steps = prepared(tmp_path / name, records, **chosen)
+        steps.advance(cross_entropy)
+        steps.advance(cross_entropy)
+        found[name] = charges(steps)[1]
+    gradient = {"poisson": events.sampling_probability(RECORDS, 30), "of": {"gaussian": 1.0}}
+    test = {"poisson": events.sampling_probability(RECORDS, 60), "of": {"gaussian": 1.37}}
+    assert found["thinned"]["of"] == gradient == found["averaged"]["of"]
+    assert 0.4277 < found["thinned"]["thinned"] <= 1.0
+    assert found["thinned"]["test"]["quantiles"] == pytest.approx([-2.5 / 2.74, -0.5 / 2.74])
+    assert found["compared"] == {"all": [gradient, test]}
+    assert found["decayed"]["of"] == {"all": [gradient, test]}
+    assert found["decayed"]["adaptive"] > 1
+
+
+def test_a_trial_is_on_disk_before_its_outcome_is_known(
+    tmp_path: Path, records: TensorRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = prepared(tmp_path / "run", records)
+    noised, seen = NoisyLossChange.noised, []
+
+    def looked(self: NoisyLossChange, step: int, *rest: Any) -> float:
+        lines = (tmp_path / "run" / "ledger.jsonl").read_bytes().splitlines()
+        seen.append(sum(json.loads(line)["kind"] == "charge" for line in lines))
+        return noised(self, step, *rest)
+
+    monkeypatch.setattr(NoisyLossChange, "noised", looked)
+    for _ in range(3):
+        steps.advance(cross_entropy)
+    assert seen == [1, 2, 3]
+
+
+def changes(records: TensorRecords, clip: float = 0.01) -> NoisyLossChange:
+    source = RandomSource.from_seed(3)
+    sampler = PoissonSampler(RECORDS, 60, source, "validation sampling")
+    return NoisyLossChange(small_model(), sampler, Gatherer(records, 64, 1, ()), source, clip)
+
+
+@pytest.mark.parametrize("statistic", ["clipped-mean", "clipped-sum"])
+@pytest.mark.parametrize("direction", [-1.0, 1.0])
+def test_noise_of_the_test_has_the_promised_scale(
+    records: TensorRecords, statistic: Any, direction: float
+) -> None:
+    """Extreme changes are accepted as often as the accounting says: wrong noise would show."""
+    tested, test = changes(records), LossTest(60, 1.37, -0.8, statistic, 0.7)
+    before = torch.zeros(50).double()
+    found = torch.tensor(
+        [tested.noised(step, before, before + 1e3 * direction, test) for step in range(4000)]
+    )
+    z = (found - direction * test.half_range).double()
+    assert abs(float(z.mean())) * math.sqrt(len(z)) < 4.5
+    assert abs(float(z.square().mean()) - 1) / math.sqrt(2 / len(z)) < 4.5
+    least, most = test.acceptance(0.2).bounds
+    expected = most if direction < 0 else least
+    accepted = float((found < test.beta * test.half_range).double().mean())
+    assert abs(accepted - expected) < 4.5 * math.sqrt(expected * (1 - expected) / len(z))
+
+
+@pytest.mark.parametrize(("statistic", "bound"), [("clipped-mean", 2.0), ("clipped-sum", 1.0)])
+def test_one_record_moves_the_test_by_no_more_than_its_bound(
+    records: TensorRecords, statistic: Any, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise: any record added to any sample, in units of the clip."""
+    tested, test = changes(records, clip=0.01), LossTest(60, 1.0, -1.0, statistic, 50.0)
+    monkeypatch.setattr(
+        RandomSource,
+        "perturbed",
+        lambda self, vector, *rest: vector,  # the sum as it is
+    )
+    generator = torch.Generator().manual_seed(1)
+    moved = []
+    for _ in range(300):
+        size = int(torch.randint(0, 4, (1,), generator=generator))
+        wild = 10.0 ** torch.randint(-3, 3, (1,), generator=generator)
+        change = wild * torch.randn(size + 1, generator=generator).double()
+        zeros = torch.zeros_like(change)
+        with_record = tested.noised(0, zeros, change, test)
+        without = tested.noised(0, zeros[1:], change[1:], test)
+        moved.append(abs(with_record - without))
+    assert max(moved) <= 1.0 + 1e-6
+    assert max(moved) > 0.9
+    scale = float(bound * 0.01)
+    assert tested.noised(0, zeros[:1], zeros[:1] + 1e9, test) * scale == pytest.approx(0.01)
+
+
+def test_a_change_that_is_not_finite_counts_as_the_worst(
+    records: TensorRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RandomSource, "perturbed", lambda self, vector, *rest: vector)
+    tested, test = changes(records), LossTest(60, 1.0)
+    zero = torch.zeros(3).double()
+    for value in (math.nan, math.inf):
+        assert tested.noised(0, zero, zero + value, test) == pytest.approx(test.half_range)
+    assert tested.noised(0, zero[:0], zero[:0], test) == 0.0
+
+
+def test_tests_are_sampled_by_themselves(tmp_path: Path, records: TensorRecords) -> None:
+    method = selective(prepared(tmp_path / "run", records, batch_size=60))
+    both = [
+        (set(method._sampler.draw(s).tolist()), set(method._test._sampler.draw(s).tolist()))
+        for s in range(200)
+    ]
+    shared = sum(len(gradient & test) for gradient, test in both) / 200
+    assert abs(shared - RECORDS * 0.04) < 4.5 * math.sqrt(RECORDS * 0.04 * 0.96 / 200)
+
+
+def test_other_rates_than_the_schedule_says_are_refused(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    with pytest.raises(ArgumentError, match="validation_batch_size"):
+        prepared(tmp_path / "run", records, validation_batch_size=301)
+
+
+DECAYING = {
+    "method": "dpsgd-br",
+    "noise": 4.0,
+    "epochs": 30,
+    "validation_batch_size": 6,
+    "validation_noise": 4.0,
+    "feedback_batch_size": 60,
+    "fast": 0.8,
+    "slow": 0.9,
+    "beta": 0.5,
+}
+
+
+def test_the_budget_is_kept_while_noise_decays(tmp_path: Path, records: TensorRecords) -> None:
+    recipe = small_recipe(**DECAYING, epsilon=2.0)
+    result = fit(small_model(), records, recipe=recipe, out=tmp_path / "run")
+    issued = result.certificate
+    assert result.epsilon <= 2.0
+    assert issued["outcome"]["trials"] < 300 and issued["outcome"]["last_noise"] < 3.0
+    assert "RDP filter" in issued["accounting"] and "charged" in issued["feedback"]
+    assert set(issued["proven"]) == {"add-or-remove-one"}
+    assert issued["accountant"].startswith("pld; rdp for") or issued["accountant"] == "rdp"
+    assert issued["claimed"]["epsilon"] > 0 and "paper 001" in issued["claimed"]["source"]
+    assert account(tmp_path / "run") == issued
+    lines = [json.loads(x) for x in (tmp_path / "run" / "ledger.jsonl").read_bytes().splitlines()]
+    spent = [events.from_json(line["event"]) for line in lines if line["kind"] == "charge"]
+    assert accountants.epsilon(events.counted(spent), 1e-5) <= 2.0
+    asked = sum("poisson" in events.to_json(event)["of"] for event in spent)
+    assert asked == issued["outcome"]["applied"] + 1 or asked == issued["outcome"]["applied"]
+
+
+def test_a_spent_filter_refuses_another_trial(tmp_path: Path, records: TensorRecords) -> None:
+    steps = prepared(tmp_path / "run", records, **DECAYING, epsilon=1.0)
+    while steps.remaining:
+        steps.advance(cross_entropy)
+    assert 10 < steps.state.step < 300
+    with pytest.raises(BudgetError, match="budget is spent"):
+        steps.advance(cross_entropy)
+
+
+def test_public_feedback_costs_nothing_and_is_named(tmp_path: Path, records: TensorRecords) -> None:
+    steps = prepared(
+        tmp_path / "run", records, records, method="dpsgd-br", feedback="public", beta=0.5
+    )
+    while steps.remaining:
+        steps.advance(cross_entropy)
+    assert all(next(iter(body["of"])) in ("all", "thinned") for body in charges(steps))
+    assert "no protection" in steps.method.promise.details["feedback"]
+    assert selective(steps).course.dials.noise < 1.0
+    with pytest.raises(ArgumentError, match="public records"):
+        prepared(tmp_path / "none", records, method="dpsgd-br", feedback="public")
+
+
+def test_training_ends_before_a_claim_is_exceeded(tmp_path: Path, records: TensorRecords) -> None:
+    recipe = small_recipe(
+        method="dpsur",
+        noise=2.0,
+        epochs=10,
+        validation_batch_size=60,
+        beta=0.5,
+        stop_at_claimed=2.0,
+    )
+    result = fit(small_model(), records, recipe=recipe, out=tmp_path / "run")
+    claimed = result.certificate["claimed"]["epsilon"]
+    assert 1.5 < claimed <= 2.0 < result.epsilon
+    assert result.certificate["outcome"]["trials"] < 100
+
+
+def test_proven_does_not_depend_on_how_many_were_accepted(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    found = {}
+    for seed in (1, 2, 3):
+        recipe = small_recipe(method="dpsur", validation_batch_size=60, seed=seed)
+        result = fit(small_model(), records, recipe=recipe, out=tmp_path / str(seed))
+        found[result.certificate["outcome"]["accepted"]] = result.epsilon
+    assert len(found) > 1 and len(set(found.values())) == 1
