@@ -154,6 +154,8 @@ def _trainings(
         budgets = [None]
     found = []
     for epsilon in budgets:
+        if epsilon is not None:
+            recipe = recipe_for(item, {**changes, "privacy.epsilon": repr(epsilon)})
         for seed in range(seeds) if seeds else [None]:
             wanted = _wanted(recipe, epsilon, seed)
             name = stem

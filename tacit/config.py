@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -121,12 +122,49 @@ def load(name: str, overrides: Mapping[str, str] | None = None) -> Recipe:
 
 
 def from_values(values: dict[str, Any], overrides: Mapping[str, str] | None = None) -> Recipe:
-    """A recipe from nested values with `key.path=value` overrides."""
-    if overrides and "privacy.noise" in overrides and "privacy.epsilon" not in overrides:
+    """A recipe from nested values with `key.path=value` overrides.
+
+    `budgets` in the values lists settings for some ε. Those for the nearest ε are taken, before
+    the overrides. Features belong to their model: they go when another model is named.
+    """
+    overrides = overrides or {}
+    values = _for_budget(values, overrides)
+    model = values.get("model", {}).get("name")
+    if overrides.get("model.name", model) != model:
+        values.pop("features", None)
+    if "privacy.noise" in overrides and "privacy.epsilon" not in overrides:
         values.get("privacy", {}).pop("epsilon", None)
-    for key, text in (overrides or {}).items():
+    for key, text in overrides.items():
         _set(values, key, text)
     return Recipe.parse(values)
+
+
+def _for_budget(values: dict[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The values without `budgets`, of which the entry with the nearest ε has been taken in."""
+    values = dict(values)
+    budgets = [(_epsilon(entry), entry) for entry in values.pop("budgets", [])]
+    if any(epsilon is None for epsilon, _ in budgets):
+        raise ArgumentError("budgets has an entry without an epsilon above 0; give it one")
+    asked = _epsilon(values.get("privacy", {}))
+    if "privacy.noise" in overrides:
+        asked = None
+    if "privacy.epsilon" in overrides:
+        asked = _epsilon({"epsilon": overrides["privacy.epsilon"]})
+    if asked is None or not budgets:
+        return values
+    _, nearest = min(budgets, key=lambda entry: abs(math.log((entry[0] or 1) / asked)))
+    for name, section in nearest.items():
+        if isinstance(section, Mapping):
+            values[name] = {**values.get(name, {}), **section}
+    return values
+
+
+def _epsilon(values: Mapping[str, Any]) -> float | None:
+    try:
+        epsilon = float(values["epsilon"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return epsilon if 0 < epsilon < math.inf else None
 
 
 def builtin_names() -> list[str]:

@@ -57,6 +57,56 @@ def test_overrides_reach_any_value() -> None:
         config.load("digits", {"title.x": "1"})
 
 
+BUDGETS = """
+[method]
+name = "dpsgd"
+[model]
+name = "linear"
+[features]
+groups = 3
+[privacy]
+epsilon = 3.0
+[training]
+epochs = 30
+momentum = 0.9
+[[budgets]]
+epsilon = 1.0
+training.epochs = 10
+method.clip = 0.1
+[[budgets]]
+epsilon = 8.0
+training.epochs = 80
+"""
+
+
+def test_a_recipe_may_have_settings_for_some_budgets(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(BUDGETS, "utf-8")
+
+    def epochs(**overrides: str) -> float:
+        changes = {key.replace("_", "."): text for key, text in overrides.items()}
+        return config.load(str(path), changes).training.epochs
+
+    assert epochs() == 80 and epochs(privacy_epsilon="1.5") == 10
+    assert epochs(privacy_epsilon="5") == 80 and epochs(privacy_epsilon="100") == 80
+    assert epochs(privacy_epsilon="1", training_epochs="7") == 7
+    assert epochs(privacy_noise="2.0") == 30
+    tight = config.load(str(path), {"privacy.epsilon": "0.9"})
+    assert tight.privacy.epsilon == 0.9 and tight.method.clip == 0.1
+    assert tight.training.momentum == 0.9
+    path.write_text(BUDGETS.replace("epsilon = 8.0", "epsilon = 0"), "utf-8")
+    with pytest.raises(ArgumentError, match="without an epsilon above 0"):
+        config.load(str(path))
+
+
+def test_features_go_when_another_model_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(BUDGETS, "utf-8")
+    assert config.load(str(path), {"model.name": "lenet5"}).features is None
+    kept = config.load(str(path), {"model.name": "linear"}).features
+    assert kept is not None and kept.groups == 3
+
+
 def test_settings_by_name_alone() -> None:
     recipe = Recipe().with_settings(epsilon=1.0, clip=0.1, epochs=2, seed=4, model="mlp")
     assert recipe.privacy.epsilon == 1.0 and recipe.method.clip == 0.1
