@@ -11,10 +11,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from dp_accounting import DpEvent
 
 from tacit.errors import LedgerError
-from tacit.privacy import accountants, events
+from tacit.privacy import accountants, events, tradeoff
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.ledger import Entry, spent
 from tacit.privacy.relations import Relation
@@ -110,6 +111,7 @@ def issue(
         else None,
         "stopped": next((e.body for e in reversed(entries) if e.kind == "stop"), None),
         "accountant": _named(accountant, covering, at_delta, shown) if private else None,
+        "trade_off": _trade_off(covering, relation) if private else None,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
     certificate |= {key: promise[key] for key in _COPIED if key in promise}
@@ -134,6 +136,23 @@ def is_written(issued: Json) -> bool:
 def _denial(promise: Json) -> str:
     reason = promise.get("no_guarantee_because")
     return f"No guarantee for the weights follows from this run: {reason}." if reason else ""
+
+
+_FALSE_ALARMS = (
+    *(0.0, 1e-5, 1e-4, 0.001, 0.002, 0.005, 0.01, 0.02),
+    *(round(0.04 + 0.03 * i, 2) for i in range(32)),
+    *(0.98, 0.99, 0.995, 0.998, 0.999, 1.0),
+)
+
+
+def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]]:
+    """Rates of false alarms, and below which rate of misses no attack gets; rounded down."""
+    curve = tradeoff.of(event, relation)
+    misses = curve.misses(np.array(_FALSE_ALARMS))
+    return [
+        [alpha, math.floor(float(beta) * 1e6) / 1e6]
+        for alpha, beta in zip(_FALSE_ALARMS, misses, strict=True)
+    ]
 
 
 def _larger(

@@ -63,6 +63,10 @@ class Run:
     evaluations: list[Evaluation]
     epsilon_curve: list[tuple[float, float]]
     confusion: Confusion | None
+    trade_off: list[tuple[float, float]]
+    """False alarms, and the misses below which no attack is proven to get."""
+    attacked: list[tuple[float, float]]
+    """False alarms and misses of the attack that an audit found strongest."""
 
     @property
     def same_delta(self) -> bool:
@@ -97,6 +101,8 @@ def load_run(path: Path) -> Run:
         evaluations=_evaluations(metrics, path / "metrics.json"),
         epsilon_curve=_curve(metrics, path / "metrics.json"),
         confusion=_confusion(metrics, path / "metrics.json"),
+        trade_off=_pairs(certificate, "trade_off", path / "certificate.json"),
+        attacked=_attacked(path / "audit.json"),
     )
 
 
@@ -183,6 +189,25 @@ def _curve(metrics: Mapping[str, Any], path: Path) -> list[tuple[float, float]]:
         if step is not None:
             points.append((step, math.nan if epsilon is None else epsilon))
     return points
+
+
+def _pairs(data: Mapping[str, Any], key: str, path: Path) -> list[tuple[float, float]]:
+    found = []
+    for pair in _array(data, key, path):
+        if not isinstance(pair, list) or len(pair) < 2:
+            raise _malformed(path, f"{key!r} must be a list of pairs of rates")
+        first, second = finite(pair[0]), finite(pair[1])
+        if first is not None and second is not None:
+            found.append((first, second))
+    return found
+
+
+def _attacked(path: Path) -> list[tuple[float, float]]:
+    if not path.is_file():
+        return []
+    findings = [f for f in _array(_json(path), "findings", path) if isinstance(f, dict)]
+    best = max(findings, key=lambda f: finite(f.get("epsilon")) or 0.0, default={})
+    return [(false, 1.0 - true) for false, true in _pairs(best, "roc", path)]
 
 
 def _confusion(metrics: Mapping[str, Any], path: Path) -> Confusion | None:

@@ -26,6 +26,7 @@ from tacit.report.chart import Chart
 from tacit.report.load import Evaluation, Run
 from tacit.report.matrix import confusion_chart
 from tacit.report.svg import INK, SOFT, style
+from tacit.report.tradeoff import trade_off
 
 _MARKED = 40  # more points than this are drawn as a line alone
 
@@ -35,7 +36,7 @@ def charts(run: Run) -> list[Chart]:
     found: list[Chart | None] = []
     with style():
         if run.guarantee is not None:
-            found += [_accuracy_by_epsilon(run), _epsilon_by_step(run)]
+            found += [_accuracy_by_epsilon(run), _epsilon_by_step(run), trade_off(run)]
         found += [_accuracy_by_epoch(run), _loss_by_epoch(run), _confusion(run)]
     return [chart for chart in found if chart is not None]
 

@@ -51,7 +51,7 @@ _OBTAINED = [
 _TRACED = [("Head of the ledger", "ledger_head"), ("SHA-256 of the weights", "weights_sha256")]
 _KNOWN = {
     *("title", "verdict", "guarantee", "proven", "claimed", "audited", "released", "warnings"),
-    *("treated_as_public", "not_covered", "assumptions", "versions", "spent_by_now"),
+    *("trade_off", "treated_as_public", "not_covered", "assumptions", "versions", "spent_by_now"),
     *(key for _, key in (*_OBTAINED, *_TRACED)),
 }
 _CHANGED = {
