@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.audit.pool import Pool, coins, drawn_pool, is_member, released_pool
+from tacit.audit.protocol import claimed_epsilon
 from tacit.audit.scores import Coins
 from tacit.audit.signals import Signals
 from tacit.clipping.contract import Batch
@@ -24,6 +25,7 @@ from tacit.config import Recipe
 from tacit.errors import RunError
 from tacit.loop import fit
 from tacit.privacy import events, ledger
+from tacit.privacy.relations import Relation
 from tacit.progress import Watcher
 from tacit.rundir import RunDir
 from tacit.train import Prepared, prepare
@@ -103,9 +105,9 @@ class Model:
             heads = coins(self.pool.seed, self.number + 1, pool.pairs)
             model, run = self._trained(ready, pool, heads, watcher)
         entries = ledger.read(run.ledger)
-        claim = entries[0].body["claimed"]
+        claimed = claimed_epsilon(entries[0].body, Relation.REPLACE_ONE)
         event = events.counted(events.leaves(ledger.spent(entries)))
-        shown = Shown(signals_of(model, pool), heads, event, claim and claim["epsilon"])
+        shown = Shown(signals_of(model, pool), heads, event, claimed)
         _keep(self.path, shown)
 
     def _trained(

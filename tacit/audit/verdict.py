@@ -61,8 +61,8 @@ class Finding:
     def verdict(self) -> str:
         """The status in words."""
         found = (
-            f"{self.attack} show ε ≥ {_down(self.epsilon)} at {self.confidence:.0%} confidence"
-            f" (δ = {self.delta:g}, {self.relation})"
+            f"the attack by {self.attack} shows ε ≥ {_down(self.epsilon)} at"
+            f" {self.confidence:.0%} confidence (δ = {self.delta:g}, {self.relation})"
         )
         if self.status is Status.BROKEN:
             said = (

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tacit.privacy import accountants, events, tradeoff
+from tacit.privacy.relations import Relation
 
 PAPER_002 = (
     "paper 002 (Implementation and Comparative Analysis of DP-SGD & DP-FTRL, Devansh Mehta"
@@ -34,6 +36,29 @@ class Claim:
     source: str
     mu: float | None = None
     """Where the paper claims a Gaussian trade-off function G_μ."""
+    relation: Relation = Relation.ADD_OR_REMOVE_ONE
+    """Against which change the paper claims to protect."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for the ledger's first entry."""
+        return {
+            "epsilon": self.epsilon,
+            "source": self.source,
+            "relation": self.relation.value,
+        }
+
+    def speaks_of(self, relation: Relation) -> bool:
+        """Whether an attack on neighbours under `relation` can refute this claim."""
+        return relation in _SPEAKS_OF[self.relation]
+
+
+_PRESENT_OR_NOT = (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT)
+_SPEAKS_OF = {
+    Relation.ADD_OR_REMOVE_ONE: _PRESENT_OR_NOT,
+    Relation.ZERO_OUT: _PRESENT_OR_NOT,
+    Relation.REPLACE_ONE: (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES),
+    Relation.REPLACE_FEATURES: (Relation.REPLACE_FEATURES,),
+}
 
     def as_json(self) -> dict[str, float | str]:
         """Plain values for the ledger."""

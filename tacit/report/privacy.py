@@ -20,7 +20,7 @@ from tacit.report.markup import (
 
 _SHOWN = {
     "guarantee": {"epsilon", "delta", "relation", "unit", "meaning"},
-    "claimed": {"epsilon", "source", "delta", "mu"},
+    "claimed": {"epsilon", "source", "delta", "mu", "relation"},
     "audited": {"epsilon", "confidence", "attack"},
 }
 _OBTAINED = [
