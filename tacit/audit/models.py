@@ -96,7 +96,11 @@ class Model:
         return self.path.is_file()
 
     def do(self, data_dir: Path | None, watcher: Watcher) -> None:
-        """Train the model, or take the released one; keep what it shows, and nothing else."""
+        """Train the model, or take the released one; keep what it shows.
+
+        Shadow models of a run see fewer records than the run did, in batches smaller by the same
+        share.
+        """
         ready, pool, heads = self.pool.load(data_dir)
         if self.pool.run is not None and heads is not None and self._released:
             model, run = ready.network(0), RunDir.open(self.pool.run)
@@ -115,6 +119,9 @@ class Model:
     ) -> tuple[nn.Module, RunDir]:
         seed = int(np.random.default_rng([self.pool.seed, 6, self.number]).integers(2**62))
         recipe = ready.recipe.with_settings(seed=seed)
+        if self.pool.run is not None:
+            size = recipe.training.batch_size * pool.pairs / len(ready.train)
+            recipe = recipe.with_settings(batch_size=max(1, round(size)))
         out = self.cache / "runs" / self.path.stem
         model = ready.network(seed)
         resume = RunDir(out).ledger.exists()

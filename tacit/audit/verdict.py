@@ -78,8 +78,10 @@ class Finding:
         return said
 
     def as_json(self) -> Json:
-        """Everything, as plain values."""
-        return {**asdict(self), "status": self.status.value, "verdict": self.verdict}
+        """Everything, as plain values; an ε that is not finite as none."""
+        proven = self.proven if math.isfinite(self.proven) else None
+        said = {"status": self.status.value, "verdict": self.verdict}
+        return {**asdict(self), "proven": proven, **said}
 
 
 def conclude(

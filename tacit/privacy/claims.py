@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tacit.privacy import accountants, events, tradeoff
 from tacit.privacy.relations import Relation
@@ -39,13 +38,14 @@ class Claim:
     relation: Relation = Relation.ADD_OR_REMOVE_ONE
     """Against which change the paper claims to protect."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values for the ledger's first entry."""
-        return {
+    def as_json(self) -> dict[str, float | str]:
+        """Plain values for the ledger."""
+        values: dict[str, float | str] = {
             "epsilon": self.epsilon,
             "source": self.source,
             "relation": self.relation.value,
         }
+        return values if self.mu is None else {**values, "mu": self.mu}
 
     def speaks_of(self, relation: Relation) -> bool:
         """Whether an attack on neighbours under `relation` can refute this claim."""
@@ -59,11 +59,6 @@ _SPEAKS_OF = {
     Relation.REPLACE_ONE: (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES),
     Relation.REPLACE_FEATURES: (Relation.REPLACE_FEATURES,),
 }
-
-    def as_json(self) -> dict[str, float | str]:
-        """Plain values for the ledger."""
-        values: dict[str, float | str] = {"epsilon": self.epsilon, "source": self.source}
-        return values if self.mu is None else {**values, "mu": self.mu}
 
 
 def dpsgd(probability: float, noise: float, steps: int, delta: float) -> Claim:
@@ -94,6 +89,7 @@ def sanitization(probability: float, noise: float, steps: int, delta: float) -> 
         found,
         f"{PAPER_000}: moments of the Poisson-sampled Gaussian, though every noised vector shows"
         " that its record took part",
+        relation=Relation.REPLACE_FEATURES,
     )
 
 
@@ -130,4 +126,5 @@ def batch_clipping(
         limit.epsilon(delta),
         f"{PAPER_003}: the central limit approximation of C(G) composed over the rounds",
         limit.mu,
+        Relation.REPLACE_ONE,
     )

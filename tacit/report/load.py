@@ -63,6 +63,7 @@ class Run:
     evaluations: list[Evaluation]
     epsilon_curve: list[tuple[float, float]]
     confusion: Confusion | None
+    audit: Mapping[str, Any] | None = None
 
     @property
     def same_delta(self) -> bool:
@@ -97,6 +98,7 @@ def load_run(path: Path) -> Run:
         evaluations=_evaluations(metrics, path / "metrics.json"),
         epsilon_curve=_curve(metrics, path / "metrics.json"),
         confusion=_confusion(metrics, path / "metrics.json"),
+        audit=_json(path / "audit.json") if (path / "audit.json").exists() else None,
     )
 
 
