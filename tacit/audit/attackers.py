@@ -63,8 +63,7 @@ def _in_groups(method: AmplifiedBanded, replaced: bool) -> Attacker:
     schedule = method.schedule
     assert isinstance(schedule, GroupedSchedule)
     groups = np.arange(schedule.records) % schedule.bands
-    first = groups < (schedule.steps % schedule.bands or schedule.bands)
-    mine = np.flatnonzero(first)
+    mine = np.flatnonzero(groups < (schedule.steps % schedule.bands or schedule.bands))
     return Attacker(
         torch.from_numpy(mine),
         lambda seen: statistics.in_groups(

@@ -20,7 +20,7 @@ from tacit.errors import ArgumentError
 
 _CANDIDATES = 300
 _CAUTION = 20.0  # choices are made at a smaller error, or they would follow lucky counts
-_MOST_EPSILON = 100.0
+_MOST_EPSILON = 100.0  # what is shown never exceeds this
 _NOISE_RANGE = 8.0
 _NOISE_STEP = 0.004
 INDEPENDENT = "the coins' scores are independent of each other"
@@ -121,16 +121,18 @@ def fitted_noise(
     assumes = f"{INDEPENDENT}; the mechanism is the promised one but for the size of its noise"
     least, most = 1 / _NOISE_RANGE, _NOISE_RANGE
     if low_true <= high_false or allowed(most, high_false) >= low_true:
-        return Bound("fitted noise", 0.0, assumes, {"noise": math.inf})
+        return Bound("fitted noise", 0.0, assumes, {})
     if allowed(least, high_false) < low_true:
-        return Bound("fitted noise", epsilon_at(least), assumes, {"noise": least})
+        return Bound(
+            "fitted noise", min(epsilon_at(least), _MOST_EPSILON), assumes, {"noise": least}
+        )
     while most / least > 1 + _NOISE_STEP:
         middle = math.sqrt(most * least)
         if allowed(middle, high_false) < low_true:
             most = middle
         else:
             least = middle
-    return Bound("fitted noise", epsilon_at(most), assumes, {"noise": most})
+    return Bound("fitted noise", min(epsilon_at(most), _MOST_EPSILON), assumes, {"noise": most})
 
 
 def _halves(scores: Scores) -> tuple[Scores, Scores]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
 from tacit.audit.attackers import attacker_for
-from tacit.audit.protocol import Played, Progress
+from tacit.audit.protocol import Played, Progress, claimed_epsilon
 from tacit.audit.scores import Scores
 from tacit.clipping.contract import Batch
 from tacit.config import Recipe
@@ -74,15 +74,15 @@ class GradientCanaries:
             steps = assemble(model, records, recipe, run, Facts(), repeatable=False)
             attacker = attacker_for(steps.method, recipe, replaced)
             seen = _watched(steps, model, attacker.canaries, recipe, progress)
-            charged = events.leaves(ledger.spent(list(steps.ledger.entries)))
+            entries = list(steps.ledger.entries)
             steps.ledger.close()
-        claim = steps.method.claim(self.delta)
+        relation = steps.method.promise.relation
         return Played(
             Scores(attacker.scores(seen), heads[attacker.canaries]),
-            events.counted(charged),
-            steps.method.promise.relation,
+            events.counted(events.leaves(ledger.spent(entries))),
+            relation,
             independent=True,
-            claimed=claim.epsilon if claim else None,
+            claimed=claimed_epsilon(entries[0].body, relation),
         )
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.audit.protocol import Played, Progress
+from tacit.audit.protocol import Played, Progress, claimed_epsilon
 from tacit.audit.scores import Scores
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
@@ -75,13 +75,12 @@ class InputCanaries:
                 model, train, recipe=recipe, out=out, public=ready.public, watcher=_Passed(progress)
             )
             entries = ledger.read(RunDir(out).ledger)
-        claim = entries[0].body["claimed"]
         return Played(
             Scores(_preference(model, train, places, pairs), heads),
             events.counted(events.leaves(ledger.spent(entries))),
             Relation.REPLACE_ONE,
             independent=False,
-            claimed=claim and claim["epsilon"],
+            claimed=claimed_epsilon(entries[0].body, Relation.REPLACE_ONE),
         )
 
 

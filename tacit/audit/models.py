@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.audit.pool import Pool, coins, drawn_pool, is_member, released_pool
+from tacit.audit.protocol import claimed_epsilon
 from tacit.audit.scores import Coins
 from tacit.audit.signals import Signals
 from tacit.clipping.contract import Batch
@@ -24,6 +25,7 @@ from tacit.config import Recipe
 from tacit.errors import RunError
 from tacit.loop import fit
 from tacit.privacy import events, ledger
+from tacit.privacy.relations import Relation
 from tacit.progress import Watcher
 from tacit.rundir import RunDir
 from tacit.train import Prepared, prepare
@@ -94,7 +96,11 @@ class Model:
         return self.path.is_file()
 
     def do(self, data_dir: Path | None, watcher: Watcher) -> None:
-        """Train the model, or take the released one; keep what it shows, and nothing else."""
+        """Train the model, or take the released one; keep what it shows.
+
+        Shadow models of a run see fewer records than the run did, in batches smaller by the same
+        share.
+        """
         ready, pool, heads = self.pool.load(data_dir)
         if self.pool.run is not None and heads is not None and self._released:
             model, run = ready.network(0), RunDir.open(self.pool.run)
@@ -103,9 +109,9 @@ class Model:
             heads = coins(self.pool.seed, self.number + 1, pool.pairs)
             model, run = self._trained(ready, pool, heads, watcher)
         entries = ledger.read(run.ledger)
-        claim = entries[0].body["claimed"]
+        claimed = claimed_epsilon(entries[0].body, Relation.REPLACE_ONE)
         event = events.counted(events.leaves(ledger.spent(entries)))
-        shown = Shown(signals_of(model, pool), heads, event, claim and claim["epsilon"])
+        shown = Shown(signals_of(model, pool), heads, event, claimed)
         _keep(self.path, shown)
 
     def _trained(
@@ -113,6 +119,9 @@ class Model:
     ) -> tuple[nn.Module, RunDir]:
         seed = int(np.random.default_rng([self.pool.seed, 6, self.number]).integers(2**62))
         recipe = ready.recipe.with_settings(seed=seed)
+        if self.pool.run is not None:
+            size = recipe.training.batch_size * pool.pairs / len(ready.train)
+            recipe = recipe.with_settings(batch_size=max(1, round(size)))
         out = self.cache / "runs" / self.path.stem
         model = ready.network(seed)
         resume = RunDir(out).ledger.exists()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from dp_accounting import DpEvent
 
 from tacit.audit.scores import Scores
+from tacit.privacy.claims import Claim
 from tacit.privacy.relations import Relation
 
 Progress = Callable[[int, int], None]
@@ -35,6 +36,16 @@ class Played:
     claimed: float | None = None
     by_record: Scores | None = None
     """Scores of single records, where a coin is about two of them: for the ROC curve."""
+
+
+def claimed_epsilon(promise: dict[str, Any], relation: Relation) -> float | None:
+    """What the paper claims by the first entry of a ledger, if an attack under this relation can
+    refute it."""
+    said = promise["claimed"]
+    if not said or "relation" not in said:
+        return None
+    claim = Claim(said["epsilon"], said["source"], relation=Relation(said["relation"]))
+    return claim.epsilon if claim.speaks_of(relation) else None
 
 
 class Game(Protocol):

@@ -16,6 +16,7 @@ from tacit.errors import ArgumentError, RunError
 from tacit.loop import certified
 from tacit.privacy import ledger
 from tacit.privacy.ledger import Ledger
+from tacit.report.audit import write_audit
 from tacit.rundir import RunDir
 from tacit.sweep import train_all
 from tacit.train import recipe_for, stored_recipe
@@ -74,8 +75,8 @@ def audit(
 ) -> Audit:
     """Attack a finished run, or the training that a recipe describes.
 
-    What is played is kept in `out` and never played twice. `out`/audit.json holds all figures; a
-    run gets its own copy, an entry in its ledger, and a new certificate and report.
+    What is played is kept in `out` and never played twice. audit.json and audit.html in `out` hold
+    all figures; a run gets its own copy, an entry in its ledger, and a new certificate and report.
 
     Guarantee: if everything is as promised, the audited ε exceeds the proven one with probability
     at most 1 − confidence, all attacks together.
@@ -95,6 +96,7 @@ def audit(
     done = Audit(title, found, any(attack.on_training_records for attack in chosen))
     text = json.dumps(done.as_json(), indent=1, ensure_ascii=False) + "\n"
     RunDir(out).write(out / "audit.json", text.encode())
+    write_audit(json.loads(text), out / "audit.html")
     if run is not None:
         _record(run, done, text)
     return done

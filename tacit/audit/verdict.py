@@ -61,8 +61,8 @@ class Finding:
     def verdict(self) -> str:
         """The status in words."""
         found = (
-            f"{self.attack} show ε ≥ {_down(self.epsilon)} at {self.confidence:.0%} confidence"
-            f" (δ = {self.delta:g}, {self.relation})"
+            f"the attack by {self.attack} shows ε ≥ {_down(self.epsilon)} at"
+            f" {self.confidence:.0%} confidence (δ = {self.delta:g}, {self.relation})"
         )
         if self.status is Status.BROKEN:
             said = (
@@ -78,8 +78,10 @@ class Finding:
         return said
 
     def as_json(self) -> Json:
-        """Everything, as plain values."""
-        return {**asdict(self), "status": self.status.value, "verdict": self.verdict}
+        """Everything, as plain values; an ε that is not finite as none."""
+        proven = self.proven if math.isfinite(self.proven) else None
+        said = {"status": self.status.value, "verdict": self.verdict}
+        return {**asdict(self), "proven": proven, **said}
 
 
 def conclude(

@@ -122,7 +122,7 @@ def _show(done: Audit, out: Path) -> None:
             " records are public.",
             style="yellow",
         )
-    screen.print(f"figures  {out / 'audit.json'}", soft_wrap=True)
+    screen.print(f"page     {out / 'audit.html'}", soft_wrap=True)
 
 
 def _self_test(seed: int, json: bool) -> None:

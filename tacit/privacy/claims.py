@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from tacit.privacy import accountants, events, rdp, tradeoff
+from tacit.privacy.relations import Relation
 
 PAPER_002 = (
     "paper 002 (Implementation and Comparative Analysis of DP-SGD & DP-FTRL, Devansh Mehta"
@@ -42,11 +43,30 @@ class Claim:
     source: str
     mu: float | None = None
     """Where the paper claims a Gaussian trade-off function G_μ."""
+    relation: Relation = Relation.ADD_OR_REMOVE_ONE
+    """Against which change the paper claims to protect."""
 
     def as_json(self) -> dict[str, float | str]:
         """Plain values for the ledger."""
-        values: dict[str, float | str] = {"epsilon": self.epsilon, "source": self.source}
+        values: dict[str, float | str] = {
+            "epsilon": self.epsilon,
+            "source": self.source,
+            "relation": self.relation.value,
+        }
         return values if self.mu is None else {**values, "mu": self.mu}
+
+    def speaks_of(self, relation: Relation) -> bool:
+        """Whether an attack on neighbours under `relation` can refute this claim."""
+        return relation in _SPEAKS_OF[self.relation]
+
+
+_PRESENT_OR_NOT = (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT)
+_SPEAKS_OF = {
+    Relation.ADD_OR_REMOVE_ONE: _PRESENT_OR_NOT,
+    Relation.ZERO_OUT: _PRESENT_OR_NOT,
+    Relation.REPLACE_ONE: (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES),
+    Relation.REPLACE_FEATURES: (Relation.REPLACE_FEATURES,),
+}
 
 
 def dpsgd(probability: float, noise: float, steps: int, delta: float) -> Claim:
@@ -77,6 +97,7 @@ def sanitization(probability: float, noise: float, steps: int, delta: float) -> 
         found,
         f"{PAPER_000}: moments of the Poisson-sampled Gaussian, though every noised vector shows"
         " that its record took part",
+        relation=Relation.REPLACE_FEATURES,
     )
 
 
@@ -113,6 +134,7 @@ def batch_clipping(
         limit.epsilon(delta),
         f"{PAPER_003}: the central limit approximation of C(G) composed over the rounds",
         limit.mu,
+        Relation.REPLACE_ONE,
     )
 
 

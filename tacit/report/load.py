@@ -68,6 +68,8 @@ class Run:
     attacked: list[tuple[float, float]]
     """False alarms and misses of the attack that an audit found strongest."""
 
+    audit: Mapping[str, Any] | None = None
+
     @property
     def same_delta(self) -> bool:
         """Whether ε in the metrics is for the δ of the guarantee and so compares with it."""
@@ -86,6 +88,7 @@ def load_run(path: Path) -> Run:
     unprotected = _unprotected(path)
     certificate = unprotected or _json(path / "certificate.json")
     metrics = _json(path / "metrics.json")
+    audit = _json(path / "audit.json") if (path / "audit.json").is_file() else None
     title = certificate.get("title")
     if not isinstance(title, str) or not title.strip():
         raise _malformed(path / "certificate.json", "'title' must be a text that is not empty")
@@ -102,7 +105,8 @@ def load_run(path: Path) -> Run:
         epsilon_curve=_curve(metrics, path / "metrics.json"),
         confusion=_confusion(metrics, path / "metrics.json"),
         trade_off=_pairs(certificate, "trade_off", path / "certificate.json"),
-        attacked=_attacked(path / "audit.json"),
+        attacked=_attacked(audit, path / "audit.json"),
+        audit=audit,
     )
 
 
@@ -202,10 +206,8 @@ def _pairs(data: Mapping[str, Any], key: str, path: Path) -> list[tuple[float, f
     return found
 
 
-def _attacked(path: Path) -> list[tuple[float, float]]:
-    if not path.is_file():
-        return []
-    findings = [f for f in _array(_json(path), "findings", path) if isinstance(f, dict)]
+def _attacked(audit: Mapping[str, Any] | None, path: Path) -> list[tuple[float, float]]:
+    findings = [f for f in _array(audit or {}, "findings", path) if isinstance(f, dict)]
     best = max(findings, key=lambda f: finite(f.get("epsilon")) or 0.0, default={})
     return [(false, 1.0 - true) for false, true in _pairs(best, "roc", path)]
 

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from tacit.report import values
+from tacit.report.audit import audit_section
 from tacit.report.document import document, write_whole
 from tacit.report.doubts import alert, warning
 from tacit.report.load import Confusion, Evaluation, Run, load_run
@@ -38,6 +39,7 @@ def render(run: Run) -> str:
             warning(run),
             _results(run),
             _figures(run),
+            audit_section(run.audit) if run.audit else "",
             coverage(run),
             _certificate(run),
             _recipe(run),

@@ -20,8 +20,11 @@ from tacit.report.markup import (
 
 _SHOWN = {
     "guarantee": {"epsilon", "delta", "relation", "unit", "meaning"},
-    "claimed": {"epsilon", "source", "delta", "mu"},
-    "audited": {"epsilon", "confidence", "attack"},
+    "claimed": {"epsilon", "source", "delta", "mu", "relation"},
+    "audited": {
+        *("epsilon", "confidence", "attack", "relation", "delta"),
+        *("status", "verdict", "tried", "on_training_records"),
+    },
 }
 _OBTAINED = [
     ("Method", "method"),
@@ -240,9 +243,13 @@ def _audited_card(audited: dict[str, Any] | None) -> str:
     if confidence is not None:
         under += f" at {values.short_percent(confidence)} confidence"
     meaning = "An attack showed that at least this much leaks; the true ε lies above it."
-    attack = audited.get("attack")
+    attack, relation = audited.get("attack"), audited.get("relation")
+    under += f" · {relation}" if relation else ""
     says = f"Attack: {attack}" if attack else ""
-    return _card("side", "ε audited", values.audited(audited.get("epsilon")), under, meaning, says)
+    verdict = audited.get("verdict")
+    said = verdict if isinstance(verdict, str) else ""
+    shown = values.audited(audited.get("epsilon"))
+    return _card("side", "ε audited", shown, under, meaning, says, said)
 
 
 def _meaning(guarantee: Guarantee | None) -> str:

@@ -1,0 +1,121 @@
+"""From scores to verdicts, and what a promise allows."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import NonPrivateDpEvent
+from scipy.special import ndtr, ndtri
+
+from tacit.audit.promised import Promised
+from tacit.audit.protocol import Played, claimed_epsilon
+from tacit.audit.scores import Scores
+from tacit.audit.verdict import Status, conclude
+from tacit.errors import ArgumentError
+from tacit.privacy import events
+from tacit.privacy.relations import Relation
+
+ADD, REPLACE = Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE
+
+
+def run(
+    mu: float, claimed: float | None = None, coins: int = 8000, promised: float = 1.0
+) -> Played:
+    """A Gaussian mechanism that really has μ = `mu`, charged as if it were `promised`."""
+    generator, coins = np.random.default_rng(2), 8000
+    heads = generator.random(coins) < 0.5
+    scores = Scores(generator.normal(size=coins) + mu * heads, heads)
+    return Played(scores, events.gaussian(1 / promised), ADD, True, claimed)
+
+
+def test_a_mechanism_that_keeps_its_promise_is_consistent() -> None:
+    finding = conclude("test", [run(1.0)], 1e-5)
+    assert finding.status is Status.CONSISTENT
+    assert finding.proven == pytest.approx(4.37718, abs=1e-5)
+    assert 3.0 < finding.epsilon < finding.proven
+    assert finding.verdict.startswith("Consistent with what is proven")
+    assert finding.highest_auc == pytest.approx(float(ndtr(1 / math.sqrt(2))), abs=0.01)
+    assert finding.auc.low <= finding.highest_auc
+
+
+def test_more_than_claimed_refutes_the_claim() -> None:
+    finding = conclude("test", [run(1.0, claimed=2.0)], 1e-5)
+    assert finding.status is Status.CLAIM_REFUTED
+    assert "The claim of ε = 2 is refuted" in finding.verdict
+
+
+def test_more_than_proven_means_that_something_is_broken() -> None:
+    finding = conclude("test", [run(2.0, claimed=2.0)], 1e-5)
+    assert finding.status is Status.BROKEN
+    assert finding.verdict.startswith("Proof or code is broken")
+    assert "The claim of ε = 2 is refuted" in finding.verdict
+
+
+def test_nothing_promised_is_said() -> None:
+    unprotected = Played(run(2.0).scores, NonPrivateDpEvent(), ADD, True)
+    finding = conclude("test", [unprotected], 1e-5)
+    assert finding.status is Status.CONSISTENT
+    assert finding.verdict.startswith("Nothing was promised")
+    assert finding.as_json()["proven"] is None
+    assert finding.highest_auc == pytest.approx(1.0)
+
+
+def test_audited_epsilon_is_rounded_down() -> None:
+    finding = conclude("test", [run(1.0)], 1e-5)
+    largest = max(bound.epsilon for bound in finding.bounds)
+    assert largest - 1e-4 < finding.epsilon <= largest
+
+
+def test_trying_more_attacks_costs_confidence() -> None:
+    alone, many = (conclude("test", [run(1.0)], 1e-5, attacks=n) for n in (1, 6))
+    assert many.epsilon < alone.epsilon
+
+
+def test_dependent_scores_get_the_bound_that_allows_for_it_alone() -> None:
+    played = run(1.0)
+    dependent = Played(played.scores, played.event, REPLACE, independent=False)
+    assert [bound.name for bound in conclude("test", [dependent], 1e-5).bounds] == ["one run"]
+
+
+def test_runs_of_other_charges_are_not_mixed() -> None:
+    with pytest.raises(ArgumentError, match="not charged the same"):
+        conclude("test", [run(1.0), run(1.0, promised=0.5)], 1e-5)
+
+
+def test_a_confidence_that_means_nothing_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"confidence is 1\.5"):
+        conclude("test", [run(1.0)], 1e-5, confidence=1.5)
+
+
+def test_no_attack_on_a_gaussian_mechanism_beats_its_curve() -> None:
+    rates = np.array([0.001, 0.01, 0.5])
+    found = Promised(events.gaussian(1.0), ADD).allowed(rates)
+    np.testing.assert_allclose(found, ndtr(ndtri(rates) + 1), rtol=1e-6)
+
+
+def test_noise_is_scaled_inside_every_event() -> None:
+    event = events.counted(
+        [events.poisson(0.25, events.gaussian(2.0)), events.fixed_order(events.gaussian(1.0))]
+    )
+    expected = events.counted(
+        [events.poisson(0.25, events.gaussian(1.0)), events.fixed_order(events.gaussian(0.5))]
+    )
+    assert Promised(event, Relation.ZERO_OUT).with_noise(0.5).event == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "relation", "expected"),
+    [
+        ("add-or-remove-one", ADD, 1.0),
+        ("add-or-remove-one", Relation.ZERO_OUT, 1.0),
+        ("add-or-remove-one", REPLACE, None),
+        ("replace-one", Relation.REPLACE_FEATURES, 1.0),
+        ("replace-features", REPLACE, None),
+    ],
+)
+def test_only_claims_about_the_same_change_can_be_refuted(
+    said: str, relation: Relation, expected: float | None
+) -> None:
+    promise = {"claimed": {"epsilon": 1.0, "source": "a paper", "relation": said}}
+    assert claimed_epsilon(promise, relation) == expected
+    assert claimed_epsilon({"claimed": None}, relation) is None
