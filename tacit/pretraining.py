@@ -80,7 +80,7 @@ def _whitened(pixels: Tensor, features: PatchFeatures) -> Tensor:
     chosen = rows[torch.randperm(len(rows))[: len(features.patches)]] @ whiten
     chosen = chosen / chosen.norm(dim=1, keepdim=True)
     patches = (chosen @ whiten).view(features.patches.shape)
-    return patches - patches.mean((1, 2, 3), keepdim=True)
+    return torch.sub(patches, patches.mean((1, 2, 3), keepdim=True))
 
 
 def _projection(answers: Tensor, project: nn.Linear) -> Tensor:
@@ -89,7 +89,7 @@ def _projection(answers: Tensor, project: nn.Linear) -> Tensor:
     kept, directions = values.flip(0)[: project.out_features], axes.flip(1)
     spread = (kept + _WHITENING * values[-1]).rsqrt()
     weight = (directions[:, : project.out_features] * spread).T
-    return weight / (answers @ weight.T).norm(dim=1).mean()
+    return torch.div(weight, (answers @ weight.T).norm(dim=1).mean())
 
 
 def _by_training(model: nn.Module, pixels: Tensor, kinds: Tensor) -> None:

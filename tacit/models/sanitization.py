@@ -74,7 +74,7 @@ class SanitizationLayer(nn.Module):
         limit = float(self.threshold)
         if self.settings.range == "ball":
             norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-            return x * (limit / norms.clamp_min(limit))
+            return torch.mul(x, limit / norms.clamp_min(limit))
         return x.clamp(0.0 if self.settings.range == "positive" else -limit, limit)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class SanitizationLayer(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the key: whoever has it can subtract the noise."""
-        return {**super().__getstate__(), "_source": None}
+        return {**self.__dict__, "_source": None}
 
     def extra_repr(self) -> str:
         s = self.settings
@@ -189,7 +189,7 @@ class Split:
         """Trained by DP-SGD, or not at all."""
         return [p for part in self.encoder for p in part.parameters()]
 
-    def weights_below(self) -> nn.Parameter | None:
+    def weights_below(self) -> Tensor | None:
         """W of the last linear or convolutional layer below, whose norm a moving C follows."""
         found = [
             module.weight
