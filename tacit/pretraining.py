@@ -79,8 +79,8 @@ def _whitened(pixels: Tensor, features: PatchFeatures) -> Tensor:
     whiten = axes @ torch.diag((values + _DAMPING).rsqrt()) @ axes.T
     chosen = rows[torch.randperm(len(rows))[: len(features.patches)]] @ whiten
     chosen = chosen / chosen.norm(dim=1, keepdim=True)
-    patches: Tensor = (chosen @ whiten).view(features.patches.shape)
-    return patches - patches.mean((1, 2, 3), keepdim=True)
+    patches = (chosen @ whiten).view(features.patches.shape)
+    return torch.sub(patches, patches.mean((1, 2, 3), keepdim=True))
 
 
 def _projection(answers: Tensor, project: nn.Linear) -> Tensor:
@@ -88,9 +88,8 @@ def _projection(answers: Tensor, project: nn.Linear) -> Tensor:
     values, axes = torch.linalg.eigh(answers.T @ answers / len(answers))
     kept, directions = values.flip(0)[: project.out_features], axes.flip(1)
     spread = (kept + _WHITENING * values[-1]).rsqrt()
-    weight: Tensor = (directions[:, : project.out_features] * spread).T
-    lengths: Tensor = (answers @ weight.T).norm(dim=1)
-    return weight / lengths.mean()
+    weight = (directions[:, : project.out_features] * spread).T
+    return torch.div(weight, (answers @ weight.T).norm(dim=1).mean())
 
 
 def _by_training(model: nn.Module, pixels: Tensor, kinds: Tensor) -> None:

@@ -73,8 +73,8 @@ class SanitizationLayer(nn.Module):
         x = torch.nan_to_num(x, nan=0.0) - self.centre
         limit = float(self.threshold)
         if self.settings.range == "ball":
-            norms: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-            return x * (limit / norms.clamp_min(limit))
+            norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+            return torch.mul(x, limit / norms.clamp_min(limit))
         return x.clamp(0.0 if self.settings.range == "positive" else -limit, limit)
 
     def forward(self, x: Tensor) -> Tensor:

