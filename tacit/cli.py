@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.commands import account, audit, compare, data, papers, plan, train
+from tacit.commands import account, audit, compare, data, papers, plan, sanitize, train
 from tacit.commands.many import ManyValues
 from tacit.commands.output import failed
 from tacit.errors import TacitError
@@ -41,6 +41,7 @@ def common(
 
 
 app.command("train")(train.train)
+app.command("sanitize")(sanitize.sanitize)
 app.add_typer(plan.app, name="plan")
 app.command("account")(account.account)
 app.command("report")(account.report)

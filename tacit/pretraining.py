@@ -73,7 +73,7 @@ def _whitened(pixels: Tensor, features: PatchFeatures) -> Tensor:
     rows = torch.gather(cut, 2, place[:, None].expand(-1, cut.shape[1], -1))
     rows = rows.transpose(1, 2).reshape(-1, cut.shape[1])
     rows = rows - rows.mean(1, keepdim=True)
-    rows = rows / torch.sqrt(rows.var(1, keepdim=True) + 1e-3)
+    rows = rows / torch.sqrt(rows.var(1, keepdim=True) + 1e-2)
     rows = rows[rows.norm(dim=1) > 1]
     values, axes = torch.linalg.eigh(rows.T @ rows / len(rows))
     whiten = axes @ torch.diag((values + _DAMPING).rsqrt()) @ axes.T

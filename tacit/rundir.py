@@ -2,6 +2,7 @@
 
     RUN/recipe.toml  ledger.jsonl  metrics.json  weights.safetensors
     RUN/report.html  certificate.json  certificate.txt (these two not without privacy)
+    RUN/sanitized.npz  where a dataset of noised vectors was released
     RUN/private/     the key of the random source and checkpoints; never publish it
 
 Every file is written beside its place and moved there, so a reader never sees half of one.
@@ -42,6 +43,7 @@ class RunDir:
         self.weights = path / "weights.safetensors"
         self.certificate = path / "certificate.json"
         self.certificate_text = path / "certificate.txt"
+        self.export = path / "sanitized.npz"
         self.private = path / "private"
 
     @classmethod
@@ -158,6 +160,15 @@ class RunDir:
         data = save(weights)
         self.write(self.weights, data)
         return _hash(data)
+
+    def save_export(self, data: bytes) -> str:
+        """Store released vectors; returns their SHA-256."""
+        self.write(self.export, data)
+        return _hash(data)
+
+    def export_hash(self) -> str:
+        """SHA-256 of the stored vectors."""
+        return _hash(self.export.read_bytes())
 
     def save_certificate(self, values: dict[str, Any], text: str) -> None:
         """Store the certificate for programs and for people."""

@@ -61,6 +61,7 @@ def check(
         checked.append("recipe.toml is the one the run was started with")
     if issued["weights_sha256"]:
         checked += _check_released(run, entries, issued["weights_sha256"])
+        checked += _check_export(run, entries)
     else:
         _check_unreleased(run)
     return Checked(issued, tuple(checked), tuple(not_checked))
@@ -99,6 +100,19 @@ def _check_released(run: RunDir, entries: list[ledger.Entry], released: str) -> 
         return [weights, "there is no certificate, as it must be for a run without privacy"]
     _check_certificate(run, fresh)
     return [weights, "certificate.json and certificate.txt say what the ledger supports"]
+
+
+def _check_export(run: RunDir, entries: list[ledger.Entry]) -> list[str]:
+    """The released vectors, where there are any, must be those that the ledger names."""
+    named = [entry.body["sha256"] for entry in entries if entry.kind == "export"]
+    if not named and not run.export.exists():
+        return []
+    if not run.export.exists() or named[-1:] != [run.export_hash()]:
+        raise LedgerError(
+            f"{run.export} is not what the ledger names: it was removed, changed or belongs to"
+            " another run, so this ledger proves nothing about it"
+        )
+    return ["the sanitized vectors are the ones the ledger names"]
 
 
 def _check_unreleased(run: RunDir) -> None:

@@ -27,9 +27,9 @@ from tacit.privacy.sanitized import SanitizedSchedule
 
 CENTRE_SHARE = 0.05
 """Share of the privacy cost (of 1/σ²) that goes into the mean of all vectors."""
-SUMS_SHARE = 0.4
+SUMS_SHARE = 0.5
 """Share of the rest that goes into class sums; what is left goes into second moments."""
-_RIDGE = 0.7
+_RIDGE = 0.8
 """Ridge in units of the largest eigenvalue that the noise on the second moments has."""
 
 

@@ -90,6 +90,7 @@ def _paper(parts: Parts, schedule: SanitizedSchedule, watch: Watch) -> PaperSani
         parts.source,
         watch,
         details,
+        parts.recipe.privacy.delta,
     )
 
 

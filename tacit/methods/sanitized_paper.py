@@ -38,9 +38,11 @@ class PaperSanitization(PlainSgd):
         source: RandomSource,
         watch: Watch,
         details: dict[str, Any],
+        delta: float,
     ) -> None:
         super().__init__(model, schedule.steps, sampler, gatherer, optimizer, source)
         self._schedule, self._watch, self._layer = schedule, watch, Split(model).layer
+        self._delta = delta
         self.promise = Promise(
             method="sanitization",
             relation=Relation.REPLACE_FEATURES,
@@ -63,7 +65,14 @@ class PaperSanitization(PlainSgd):
 
     def trace(self) -> dict[str, Any]:
         """What the run saw of itself."""
-        return self._watch.trace()
+        found = self._watch.trace()
+        epochs = len(found["sanitization"]["spread"])
+        each = self._schedule.records / self._schedule.batch_size
+        found["sanitization"]["claimed"] = [
+            claimed_after(self._schedule, round(each * (i + 1)), self._delta).epsilon
+            for i in range(epochs)
+        ]
+        return found
 
     def claim(self, delta: float) -> Claim | None:
         return self._schedule.claimed(delta)

@@ -13,7 +13,7 @@ from tacit.models.sanitization import SanitizationLayer
 
 Shape = tuple[int, ...]
 FUNNEL_WIDTH = 50
-PATCH_WIDTH = 300
+PATCH_WIDTH = (300, 600)
 _CHANNELS = (32, 64, 128)
 _STAGES = (64, 128, 256, 512)
 
@@ -98,7 +98,7 @@ class PatchFeatures(nn.Module):
         """Features before they are centred."""
         average = torch.full_like(self.patches[:1], 1.0 / self.patches[0].numel())
         mean, square = F.conv2d(x, average), F.conv2d(x * x, average)
-        contrast = torch.sqrt((square - mean**2).clamp_min(0) + 1e-3)
+        contrast = torch.sqrt((square - mean**2).clamp_min(0) + 1e-2)
         found = F.conv2d(x, self.patches) / contrast
         both = torch.cat((F.relu(found - self.cut), F.relu(-found - self.cut)), 1)
         return F.adaptive_avg_pool2d(both, self.grid).flatten(1)
@@ -108,15 +108,15 @@ class PatchFeatures(nn.Module):
 
 
 def patches(shape: Shape, classes: int, tokens: int) -> nn.Module:
-    """Features from patches, projected to 300 dimensions: an encoder that is never trained on
-    private records, for guarantees 'one-time' and 'class-sums'."""
+    """Features from patches, projected to 300 dimensions (600 for colour): an encoder that is never
+    trained on private records, for guarantees 'one-time' and 'class-sums'."""
     channels, height, side = _image(shape, "patches")
     size = min(6, height // 2, side // 2)
     if channels == 1:
         features = PatchFeatures(channels, 50, size, 4)
     else:
         features = PatchFeatures(channels, 200, size, 2)
-    width = min(PATCH_WIDTH, len(features.centre))
+    width = min(PATCH_WIDTH[channels > 1], len(features.centre))
     project = nn.Linear(len(features.centre), width, bias=False)
     return nn.Sequential(features, project, SanitizationLayer(), nn.Linear(width, classes))
 

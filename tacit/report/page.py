@@ -18,6 +18,7 @@ _ROWS = 60  # more evaluations than this are thinned out in the table
 _METRICS = {
     *("evaluations", "evaluated_on", "final", "training_seconds", "inference_seconds"),
     *("records_per_second", "parameters", "epsilon_curve", "delta", "records", "model", "data"),
+    "sanitization",
 }
 
 

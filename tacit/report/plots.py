@@ -25,6 +25,7 @@ from tacit.report.axes import (
 from tacit.report.chart import Chart
 from tacit.report.load import Evaluation, Run
 from tacit.report.matrix import confusion_chart
+from tacit.report.sanitization_plots import sanitization_charts
 from tacit.report.svg import INK, SOFT, style
 from tacit.report.tradeoff import trade_off
 
@@ -38,6 +39,7 @@ def charts(run: Run) -> list[Chart]:
         if run.guarantee is not None:
             found += [_accuracy_by_epsilon(run), _epsilon_by_step(run), trade_off(run)]
         found += [_accuracy_by_epoch(run), _loss_by_epoch(run), _confusion(run)]
+        found += sanitization_charts(run)
     return [chart for chart in found if chart is not None]
 
 

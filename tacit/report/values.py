@@ -19,6 +19,7 @@ _METHODS = {
     "batch-clipping": "Batch clipping",
     "dpsur": "DPSUR",
     "dpsgd-br": "DPSGD-BR",
+    "sanitization": "Sanitization",
     "plain": "Plain SGD",
 }
 _WIDE = Context(prec=800)  # enough digits for every float at the places used here

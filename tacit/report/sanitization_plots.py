@@ -1,0 +1,104 @@
+"""Figures of a run with noised activations: spread with stopping flags, moving threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.ticker import MaxNLocator
+
+from tacit.report import values
+from tacit.report.axes import (
+    BLUE,
+    GREEN,
+    VERMILLION,
+    Points,
+    drawable,
+    new_axes,
+    percent,
+    training_range,
+)
+from tacit.report.chart import Chart
+from tacit.report.load import Run
+from tacit.report.svg import INK, SOFT
+
+
+def sanitization_charts(run: Run) -> list[Chart]:
+    """What the run recorded of its sanitization layer, epoch by epoch."""
+    trace = run.metrics.get("sanitization")
+    if not isinstance(trace, Mapping):
+        return []
+    found = [_spread(trace), _threshold(trace), _claimed(run, trace)]
+    return [chart for chart in found if chart is not None]
+
+
+def _by_epoch(trace: Mapping[str, Any], key: str) -> Points:
+    heights = trace.get(key)
+    if not isinstance(heights, list):
+        return []
+    found = [values.finite(height) for height in heights]
+    return [(i + 1, math.nan if y is None else y) for i, y in enumerate(found)]
+
+
+def _spread(trace: Mapping[str, Any]) -> Chart | None:
+    points = _by_epoch(trace, "spread")
+    if not drawable(points):
+        return None
+    figure, axes = new_axes("Epoch", "Standard deviation of noised vectors")
+    axes.plot([x for x, _ in points], [y for _, y in points], color=BLUE, marker="o", markersize=4)
+    flags = [flag for flag in trace.get("flags") or [] if values.finite(flag) is not None]
+    for flag in flags:
+        axes.axvline(float(flag), color=VERMILLION, linewidth=1.2)
+    training_range(axes, points)
+    mode = trace.get("flag_mode")
+    said = {
+        "never": "No stopping rule was asked for.",
+        "flag": f"{len(flags)} stopping flags (vertical lines) were noted; the run went on.",
+        "stop": "A vertical line marks the flag that ended the run."
+        if flags
+        else "No stopping flag was raised.",
+    }.get(str(mode), "")
+    caption = f"Averaged over the vectors of each epoch. {said}"
+    title = "Spread of sanitized activations"
+    rows = [("epoch", "spread", "flag"), *((x, y, int(x in flags)) for x, y in points)]
+    return Chart("spread", title, caption, figure, rows)
+
+
+def _threshold(trace: Mapping[str, Any]) -> Chart | None:
+    points, norms = _by_epoch(trace, "threshold"), _by_epoch(trace, "norm")
+    if len({y for _, y in points if not math.isnan(y)}) < 2:
+        return None
+    figure, axes = new_axes("Epoch", "Clipping threshold C")
+    axes.plot([x for x, _ in points], [y for _, y in points], color=GREEN, marker="o", markersize=4)
+    axes.set_ylim(0, max(y for _, y in points if not math.isnan(y)) * 1.15)
+    training_range(axes, points)
+    caption = "C = t·‖W‖ after every epoch, W the weights below the sanitization layer."
+    rows = [
+        ("epoch", "threshold", "norm"),
+        *((x, y, norm) for (x, y), (_, norm) in zip(points, norms, strict=False)),
+    ]
+    return Chart("threshold", "A threshold that follows the weights", caption, figure, rows)
+
+
+def _claimed(run: Run, trace: Mapping[str, Any]) -> Chart | None:
+    """Accuracy against what the paper would say was spent: the paper's Figure 4."""
+    points = _by_epoch(trace, "claimed")
+    accuracy = [(e.epoch, percent(e.accuracy)) for e in run.evaluations if e.epoch is not None]
+    if not drawable(points) or not drawable(accuracy):
+        return None
+    figure, axes = new_axes("Epoch", "Accuracy (%)")
+    axes.plot([x for x, _ in accuracy], [y for _, y in accuracy], color=GREEN, marker="o")
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    training_range(axes, points)
+    other = axes.twinx()
+    dashes = (0, (5, 3))
+    other.plot([x for x, _ in points], [y for _, y in points], color=INK, linestyle=dashes)
+    other.set_ylabel("Claimed ε (dashed)", color=SOFT)
+    other.set_ylim(0, max(y for _, y in points) * 1.15)
+    caption = (
+        "Dashed: ε as the paper computes it. It is no guarantee: nothing limits what these weights"
+        " reveal."
+    )
+    rows = [("epoch", "claimed"), *points]
+    return Chart("claimed", "Accuracy and claimed ε", caption, figure, rows)
