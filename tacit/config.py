@@ -95,11 +95,10 @@ class Recipe(Section):
         return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
 
     def digest(self) -> str:
-        """A hash of all values; a section that is absent does not count."""
-        sections = self.model_dump(mode="json")
-        present = {name: values for name, values in sections.items() if values is not None}
-        text = json.dumps(present, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """A hash of all values that are not the default, so that new settings do not change it."""
+        values = self.model_dump(mode="json", exclude_defaults=True)
+        values["method"] = {"name": self.method.name, **values.get("method", {})}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 _SECTIONS: tuple[tuple[str, type[Section]], ...] = (

@@ -130,3 +130,14 @@ def test_recipes_are_frozen_and_digests_follow_values() -> None:
     with pytest.raises(ValueError, match="frozen"):
         recipe.title = "x"
     assert recipe.digest() != recipe.with_settings(epsilon=1.0).digest()
+
+
+def test_a_digest_tells_recipes_apart_and_ignores_what_is_the_default() -> None:
+    changed = [
+        *({"method": name} for name in ("dpsgd", "dpftrl", "plain")),
+        *({"clip": 0.5}, {"epsilon": 2.0}, {"seed": 0}, {"epochs": 3}, {"holdout": 5}),
+    ]
+    digests = {Recipe().with_settings(**change).digest() for change in changed}
+    assert len(digests) == len(changed)
+    assert Recipe().with_settings(clip=Recipe().method.clip).digest() == Recipe().digest()  # type: ignore[union-attr]
+    assert Recipe.parse({"training": {"epochs": 10}}).digest() == Recipe.parse({}).digest()
