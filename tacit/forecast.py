@@ -28,10 +28,15 @@ def forecast(
     *,
     micro_batch: int = 256,
     tokens: int = 0,
+    set_size: int = 1,
 ) -> Forecast:
-    """Run a few private steps in a process of their own, so that its memory can be read off."""
+    """Run a few private steps in a process of their own, so that its memory can be read off.
+
+    With `set_size` above one, mini-sets of so many records are clipped, not records.
+    """
+    what = (model, shape, classes, batch_size, micro_batch, tokens, set_size)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        each, peak = pool.apply(_measure, (model, shape, classes, batch_size, micro_batch, tokens))
+        each, peak = pool.apply(_measure, what)
     return Forecast(each, each * steps, peak)
 
 
@@ -42,13 +47,17 @@ def _measure(
     batch_size: int,
     micro_batch: int,
     tokens: int,
+    set_size: int,
 ) -> tuple[float, int]:
     import torch
 
     from tacit import models
+    from tacit.clipping.contract import ClippingEngine
     from tacit.clipping.engines import engine_for
+    from tacit.clipping.mini_sets import MiniSetEngine
     from tacit.clipping.rules import Flat
     from tacit.losses import cross_entropy
+    from tacit.models import batch_norm
     from tacit.noise.gaussian import GaussianNoise
     from tacit.noise.source import RandomSource
     from tacit.optim import PrivateOptimizer
@@ -57,7 +66,12 @@ def _measure(
     rows = min(batch_size, 4 * micro_batch)
     features = torch.randint(1, tokens, (rows, *shape)) if tokens else torch.randn(rows, *shape)
     labels = torch.randint(0, classes, (rows,))
-    engine = engine_for(model, Flat(1.0), "fast")
+    engine: ClippingEngine
+    if set_size > 1:
+        batch_norm.seal(model)
+        engine, micro_batch = MiniSetEngine(model, Flat(1.0)), set_size
+    else:
+        engine = engine_for(model, Flat(1.0), "fast")
     noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
     optimizer = PrivateOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
     seconds = []

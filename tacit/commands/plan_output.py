@@ -44,12 +44,17 @@ def dry_run_of(
     return model, sides, classes, 0
 
 
-def cost_of(dry_run: DryRun | None, batch_size: float, steps: int) -> dict[str, Any] | None:
+def cost_of(
+    dry_run: DryRun | None, batch_size: float, steps: int, set_size: int = 1
+) -> dict[str, Any] | None:
     """Time and memory of a plan for a model, without data."""
     if dry_run is None:
         return None
     model, shape, classes, tokens = dry_run
-    return asdict(forecast(model, shape, classes, round(batch_size), steps, tokens=tokens))
+    found = forecast(
+        model, shape, classes, round(batch_size), steps, tokens=tokens, set_size=set_size
+    )
+    return asdict(found)
 
 
 def warnings_for(delta: float, records: int) -> list[str]:

@@ -21,7 +21,7 @@ def train(
             help="A dataset by name, a file or folder of your own, or a recipe.",
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="dpsgd, dpftrl or plain.")] = None,
+    method: Annotated[str | None, typer.Option(help="dpsgd, dpftrl, batch-clipping, …")] = None,
     model: Annotated[str | None, typer.Option(help="A network by name.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The budget: ε proven at most.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ, well below 1/records.")] = None,

@@ -119,8 +119,8 @@ class BatchSchedule:
         """ε of the whole schedule."""
         return accountants.epsilon(self.event(), delta, relation)
 
-    def claimed(self, delta: float) -> claims.Claim:
-        """What paper 003 would say of it."""
+    def claimed(self, delta: float) -> claims.Claim | None:
+        """What paper 003 would say of it; nothing where its formula is beyond all numbers."""
         return claims.batch_clipping(self.records, self.batch_size, self.epochs, self.noise, delta)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import ndtri
 
 from tacit.privacy import accountants, events, rdp, tradeoff
 from tacit.privacy.relations import Relation
@@ -33,6 +34,8 @@ PAPER_000 = (
     "paper 000 (An Adaptive Technique for Neural Network Training with Private Features and Public"
     " Labels, Monir, Fauzan, Ghinita and Abdallah), as the paper computes it"
 )
+
+_LARGE = 900.0
 
 
 @dataclass(frozen=True)
@@ -123,15 +126,19 @@ def dpftrl(sensitivity_squared: float, noise: float, delta: float) -> Claim:
 
 def batch_clipping(
     records: int, batch_size: int, epochs: float, sigma: float, delta: float
-) -> Claim:
+) -> Claim | None:
     """G_μ by the central limit theorem, μ = √2·√(E·m/N)·h(σ̄) (003, B.1), converted at δ.
 
     `sigma` is the multiplier of the whole release, σ/√L for L layers clipped apart. The paper
-    computes this for every sampling, also where its batches are drawn once per epoch.
+    computes this for every sampling, also where its batches are drawn once per epoch. For large μ
+    the conversion is that of its limit; None where h is too large for any number.
     """
     limit = tradeoff.central_limit(batch_size / records, epochs * records / batch_size, sigma)
+    if math.isinf(limit.mu):
+        return None
+    beyond = limit.mu**2 / 2 - limit.mu * float(ndtri(delta))
     return Claim(
-        limit.epsilon(delta),
+        limit.epsilon(delta) if limit.mu < _LARGE else beyond,
         f"{PAPER_003}: the central limit approximation of C(G) composed over the rounds",
         limit.mu,
         Relation.REPLACE_ONE,

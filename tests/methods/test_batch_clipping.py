@@ -109,7 +109,8 @@ def test_the_ledger_holds_what_the_schedule_promises(
     assert charged == [schedule.charge(step) for step in range(schedule.steps)]
     spent = accountants.epsilon(events.counted(charged), 1e-5, Relation.REPLACE_ONE)
     assert spent == pytest.approx(schedule.proven(1e-5)) and result.epsilon >= spent
-    assert result.certificate["claimed"]["mu"] == pytest.approx(schedule.claimed(1e-5).mu)
+    claim = schedule.claimed(1e-5)
+    assert claim is not None and result.certificate["claimed"]["mu"] == pytest.approx(claim.mu)
     assert list(result.certificate["proven"]) == ["replace-one"]
 
 

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from scipy.special import ndtri
 from typer.testing import CliRunner
 
 from tacit.cli import app
@@ -18,6 +19,7 @@ SAMPLINGS: tuple[batch_plan.Sampling, ...] = ("subset", "partition", "once-per-e
 
 def test_vectors_of_the_paper() -> None:
     claim = PAPER.claimed(1e-5)
+    assert claim is not None
     assert claim.epsilon == pytest.approx(2.08813, abs=6e-6)
     assert claim.mu == pytest.approx(0.52128, abs=6e-6)
     assert 2.07 < PAPER.proven(1e-5) <= 2.09
@@ -122,3 +124,22 @@ def test_the_command_solves_for_noise() -> None:
     )
     assert answer["solved_for"] == "noise"
     assert answer["noise"] == pytest.approx(2 * float(str(answer["noise_of_the_whole"])))
+
+
+def test_claims_beyond_all_numbers() -> None:
+    """Noise of the paper's ResNet-18 has no claim; that of its convnet an absurd one."""
+    assert BatchSchedule(45_000, 64, 50, 0.01875 / math.sqrt(62)).claimed(1e-5) is None
+    absurd = BatchSchedule(45_000, 64, 50, 0.5 / 3).claimed(1e-5)
+    assert absurd is not None and 1e6 < absurd.epsilon < math.inf
+    exact = BatchSchedule(45_000, 64, 50, 0.26).claimed(1e-5)
+    assert exact is not None and exact.mu is not None and 600 < exact.mu < 900
+    assert exact.epsilon == pytest.approx(exact.mu**2 / 2 - exact.mu * ndtri(1e-5), rel=1e-3)
+
+
+def test_the_command_forecasts_networks_with_batch_norm() -> None:
+    answer = planned(
+        *("--records", "500", "--batch-size", "20", "--epochs", "1", "--noise", "1"),
+        *("--model", "convnet5-bn", "--shape", "1,8,8"),
+    )
+    forecast = answer["forecast"]
+    assert isinstance(forecast, dict) and forecast["seconds"] > 0
