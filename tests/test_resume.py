@@ -41,6 +41,9 @@ kind = sys.argv[4]
 chosen = {"optimizer": kind} if kind in ("sgd", "adam") else {"method": "dpftrl", "mechanism": kind}
 if kind == "amplified":
     chosen["bands"] = 3
+if kind == "dpsgd-br":
+    chosen = {"method": kind, "validation_batch_size": 30, "beta": 0.0, "slow": 0.999}
+    chosen |= {"fast": 0.999, "feedback_batch_size": 30, "feedback_noise": 9.0}
 recipe = small_recipe(**chosen, epochs=20, momentum=0.9, average=0.9)
 fit(small_model(), records, recipe=recipe, out=sys.argv[1], resume=sys.argv[3] == "resume")
 """
@@ -52,7 +55,7 @@ def run_child(out: Path, mode: str, optimizer: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "tree", "banded", "amplified"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "tree", "banded", "amplified", "dpsgd-br"])
 def test_killed_at_any_instant_it_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
     whole = run_child(tmp_path / "whole", "start", optimizer)
     assert whole.wait() == 0

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from dp_accounting.rdp import compute_epsilon
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 Array = NDArray[np.float64]
 
@@ -48,7 +47,9 @@ def poisson_gaussian(probability: float, sigma: float, orders: Sequence[float]) 
             math.log1p(-probability), math.log(probability) + z / sigma - 0.5 / sigma**2
         )
         log_terms = alpha * tilt - z**2 / 2
-        log_moment = float(logsumexp(log_terms)) + math.log(_SPACING / math.sqrt(2 * math.pi))
+        peak = float(log_terms.max())
+        log_sum = peak + math.log(float(np.exp(log_terms - peak).sum()))
+        log_moment = log_sum + math.log(_SPACING / math.sqrt(2 * math.pi))
         divergences[i] = max(0.0, log_moment) / (alpha - 1)
     return divergences
 

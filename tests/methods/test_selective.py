@@ -241,6 +241,30 @@ def test_the_budget_is_kept_while_noise_decays(tmp_path: Path, records: TensorRe
     assert asked == issued["outcome"]["applied"] + 1 or asked == issued["outcome"]["applied"]
 
 
+def test_lost_trials_that_cannot_be_repeated_count_against_the_same_limit(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    first = prepared(tmp_path / "run", records, **DECAYING, epsilon=1.0)
+    for _ in range(8):
+        first.advance(cross_entropy)
+    spent = accountants.epsilon(first.spent(), 1e-5)
+    other = TensorRecords(records.features + 1, records.labels)
+    again = assemble(
+        small_model(),
+        other,
+        small_recipe(**DECAYING, epsilon=1.0),
+        RunDir.open(tmp_path / "run"),
+        Facts(),
+        resume=True,
+    )
+    assert again.state.step == 0 and accountants.epsilon(again.spent(), 1e-5) == spent
+    while again.remaining:
+        again.advance(cross_entropy)
+    generations = [e.body["generation"] for e in again.ledger.entries if e.kind == "charge"]
+    assert generations.count(0) == 8 and generations.count(1) > 8
+    assert spent < accountants.epsilon(again.spent(), 1e-5) <= 1.0
+
+
 def test_a_spent_filter_refuses_another_trial(tmp_path: Path, records: TensorRecords) -> None:
     steps = prepared(tmp_path / "run", records, **DECAYING, epsilon=1.0)
     while steps.remaining:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
 from tacit.errors import ArgumentError, NoProofError
-from tacit.privacy import accountants, bits, elementary, events
+from tacit.privacy import accountants, bits, claims, elementary, events
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.relations import Relation
 from tacit.privacy.thinning import AcceptanceTest
@@ -86,6 +86,26 @@ def test_no_acceptance_function_exceeds_the_bound(kind: str) -> None:
             assert found <= bound * (1 + 1e-9) + 1e-12
             worst = max(worst, found / bound)
     assert worst > 0.8, "the bound is far from what was tried: the test would notice little"
+
+
+def test_the_papers_claim_is_refuted() -> None:
+    """A pair whose accepted updates, 1,000 of them, lose more than the paper claims."""
+    low, high = MNIST.bounds
+    z, one = outputs(SIGMA)
+    above = np.linspace(-8 * SIGMA, 8 * SIGMA + 1, len(z)) > -3
+    without = np.where(above, low, high)
+    with_record = (1 - MNIST.rate) * without + MNIST.rate * np.where(above, high, low)
+    present, absent = ((1 - RATE) * z + RATE * one) * with_record, z * without
+    loss = privacy_loss_distribution.from_two_probability_mass_functions(
+        dict(enumerate(np.log(absent / absent.sum()))),
+        dict(enumerate(np.log(present / present.sum()))),
+        value_discretization_interval=2e-6,
+        pessimistic_estimate=False,
+    )
+    lost = loss.self_compose(1000).get_epsilon_for_delta(DELTA)
+    claim = claims.selective(1000 * claims.selective_update(RATE, SIGMA, MNIST.rate, 1.37), DELTA)
+    assert claim.epsilon == pytest.approx(0.88947, abs=1e-5)
+    assert lost > 1.03 > claim.epsilon
 
 
 @pytest.mark.parametrize("corner", [0, 1])
