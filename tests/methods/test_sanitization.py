@@ -260,6 +260,12 @@ def test_what_no_proof_covers_is_refused(
         started(tmp_path / "run", recipe(guarantee, **settings))
 
 
+def test_several_views_of_a_record_are_refused(tmp_path: Path) -> None:
+    chosen = recipe("joint").with_settings(views=2, augment=("flip",))
+    with pytest.raises(NoProofError, match="views"):
+        started(tmp_path / "run", chosen)
+
+
 def test_networks_without_the_layer_are_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
     with pytest.raises(ModelError, match="with_sanitization"):
