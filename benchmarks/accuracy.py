@@ -50,7 +50,14 @@ PAGES = {
     "sanitization": [
         f"000/{data}-{kind}"
         for data in ("mnist", "cifar-10")
-        for kind in ("class-sums", "one-time", "paper-short", "joint", "dpsgd")
+        for kind in (
+            "class-sums",
+            "class-sums-scattering",
+            "one-time",
+            "paper-short",
+            "joint",
+            "dpsgd",
+        )
     ],
 }
 PUBLISHED = {

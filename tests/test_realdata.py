@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.config import from_values
+from tacit.config import from_values, load
 from tacit.train import train
 from tacit.verify import account
 
@@ -42,3 +42,11 @@ def test_two_private_epochs_learn_something(
     assert result.epsilon <= 3.0
     assert result.accuracy is not None and result.accuracy >= at_least
     assert account(tmp_path / "run")["guarantee"]["epsilon"] == result.epsilon
+
+
+def test_class_sums_reach_their_accuracy_at_a_small_budget(tmp_path: Path) -> None:
+    recipe = load("000/mnist-class-sums", {"run.seed": "3"})
+    result = train(recipe, data_dir=Path(str(DATA)), out=tmp_path / "run")
+    assert result.epsilon <= 1.0
+    assert result.accuracy is not None and result.accuracy >= 0.94
+    assert account(tmp_path / "run")["guarantee"]["relation"] == "replace-features"

@@ -54,6 +54,11 @@ _SAMPLING = {
 
 def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
     """The variant that the recipe names, its noise solved for where only ε is given."""
+    if parts.recipe.training.views > 1:
+        raise NoProofError(
+            f"views is {parts.recipe.training.views}: every view of a record would be a vector of"
+            " its own, which is not what is charged; set views = 1"
+        )
     split = Split(parts.model)
     schedule = _schedule(parts, chosen)
     split.layer.use(schedule.vectors, chosen.clip, parts.source)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ArgumentError
 from tacit.models.normalised_networks import NORMALISED, Shape, checked_image
-from tacit.models.sanitized_networks import funnel_cnn, patches, resnet18
+from tacit.models.sanitized_networks import funnel_cnn, patches, projection, resnet18
 
 InitialWeights = Literal["torch", "kaiming", "xavier"]
 
@@ -206,6 +206,7 @@ MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
     "funnel-cnn": funnel_cnn,
     "resnet-18": resnet18,
     "patches": patches,
+    "projection": projection,
 }
 
 

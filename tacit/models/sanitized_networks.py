@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import torch
@@ -119,6 +120,22 @@ def patches(shape: Shape, classes: int, tokens: int) -> nn.Module:
     width = min(PATCH_WIDTH[channels > 1], len(features.centre))
     project = nn.Linear(len(features.centre), width, bias=False)
     return nn.Sequential(features, project, SanitizationLayer(), nn.Linear(width, classes))
+
+
+def projection(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Any record, flattened and projected to at most 300 random orthogonal directions: an encoder
+    that learns nothing, for scattering features and tables.
+
+    Features of variance one come out as vectors of length about one.
+    """
+    size = math.prod(shape)
+    width = min(PATCH_WIDTH[0], size)
+    project = nn.Linear(size, width, bias=False)
+    with torch.no_grad():
+        nn.init.orthogonal_(project.weight)
+        project.weight.div_(math.sqrt(width))
+    head = nn.Linear(width, classes)
+    return nn.Sequential(nn.Flatten(), project, SanitizationLayer(), head)
 
 
 def _image(shape: Shape, model: str) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError, ModelError, NoProofError
-from tacit.methods.class_sums import ClassSums
+from tacit.methods.class_sums import CENTRE_SHARE, SUMS_SHARE, ClassSums
 from tacit.methods.sanitized_joint import JointTraining
 from tacit.models import SanitizationLayer
 from tacit.privacy import accountants, events
@@ -174,6 +174,18 @@ def test_second_moments_move_by_no_more_than_their_sensitivity() -> None:
     assert float((unit[:, 0] - unit[:, 1]).norm(dim=1).max()) <= 2.0
 
 
+def test_second_moments_carry_the_noise_of_their_share(tmp_path: Path) -> None:
+    method = started(tmp_path / "run", recipe("class-sums", noise=3.0)).method
+    assert isinstance(method, ClassSums)
+    noise = method._symmetric(torch.zeros(300, 300, dtype=torch.float64), 0.25)
+    assert torch.equal(noise, noise.T)
+    whole = 3.0 * math.sqrt(2) / math.sqrt(0.25)
+    rows, columns = torch.triu_indices(300, 300, 1)
+    assert float(noise.diagonal().std()) == pytest.approx(whole, rel=0.15)
+    assert float(noise[rows, columns].std()) == pytest.approx(whole / math.sqrt(2), rel=0.02)
+    assert CENTRE_SHARE + (1 - CENTRE_SHARE) * (SUMS_SHARE + (1 - SUMS_SHARE)) == 1.0
+
+
 def test_joint_samples_are_independent_and_both_are_charged(tmp_path: Path) -> None:
     method = started(tmp_path / "run", recipe("joint")).method
     assert isinstance(method, JointTraining)
@@ -258,6 +270,12 @@ def test_what_no_proof_covers_is_refused(
 ) -> None:
     with pytest.raises(error):
         started(tmp_path / "run", recipe(guarantee, **settings))
+
+
+def test_several_views_of_a_record_are_refused(tmp_path: Path) -> None:
+    chosen = recipe("joint").with_settings(views=2, augment=("flip",))
+    with pytest.raises(NoProofError, match="views"):
+        started(tmp_path / "run", chosen)
 
 
 def test_networks_without_the_layer_are_refused(tmp_path: Path) -> None:

@@ -133,6 +133,14 @@ def test_the_funnel_narrows_to_n() -> None:
         build("linear", (3,), 2, width=5)
 
 
+def test_a_projection_keeps_unit_variance_at_length_one() -> None:
+    model = build("projection", (20, 7, 7), 4)
+    x = torch.randn(50, 20, 7, 7, generator=torch.Generator().manual_seed(0))
+    lengths = Split(model).activations(x).norm(dim=1)
+    assert Split(model).width(x) == 300
+    assert float(lengths.mean()) == pytest.approx(1.0, rel=0.05)
+
+
 def test_resnet_is_sanitized_at_its_average_pooling() -> None:
     model = build("resnet-18", (3, 16, 16), 10)
     assert Split(model).width(torch.zeros(1, 3, 16, 16)) == 512
