@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tacit.audit.canaries import DEFAULT_CANARIES, gradient_canaries
+from tacit.audit.encoder_columns import EncoderColumns
 from tacit.audit.input_canaries import InputCanaries
 from tacit.audit.membership import DEFAULT_SHADOWS, Membership
 from tacit.audit.models import PoolOf
@@ -17,7 +18,7 @@ from tacit.audit.protocol import Game, Played
 from tacit.audit.signals import SCORES
 from tacit.config import Recipe
 from tacit.errors import ArgumentError
-from tacit.method_sections import ClippedRecipe
+from tacit.method_sections import ClippedRecipe, SanitizationRecipe
 from tacit.privacy import ledger
 from tacit.rundir import RunDir
 from tacit.sweep import Task
@@ -26,7 +27,8 @@ from tacit.train import prepare
 GRADIENT_CANARIES = "gradient-canaries"
 INPUT_CANARIES = "input-canaries"
 _MOST_RUNS = 20
-ATTACKS = (GRADIENT_CANARIES, INPUT_CANARIES, *SCORES)
+ENCODER_COLUMNS = "encoder-columns"
+ATTACKS = (GRADIENT_CANARIES, INPUT_CANARIES, ENCODER_COLUMNS, *SCORES)
 
 
 class Attack(Protocol):
@@ -110,17 +112,22 @@ def attacks_for(
 ) -> list[Attack]:
     """The attacks of these names; without names the one that suits the method best.
 
-    That is gradient canaries where gradients are clipped and noised, and otherwise a threshold on
-    the loss.
+    That is gradient canaries where gradients are clipped and noised, the encoder's columns where
+    activations are, and otherwise a threshold on the loss.
     """
-    best = GRADIENT_CANARIES if isinstance(recipe.method, ClippedRecipe) else "loss-threshold"
-    chosen = list(dict.fromkeys(names or [best]))
+    chosen = list(dict.fromkeys(names or [_best(recipe)]))
     for name in chosen:
         if name not in ATTACKS:
             near = get_close_matches(name, ATTACKS, 1, cutoff=0.4)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ArgumentError(f"attack is {name!r}; {hint}known: {', '.join(ATTACKS)}")
     return [_attack(name, recipe, run, cache, data_dir, settings) for name in chosen]
+
+
+def _best(recipe: Recipe) -> str:
+    if isinstance(recipe.method, ClippedRecipe):
+        return GRADIENT_CANARIES
+    return ENCODER_COLUMNS if isinstance(recipe.method, SanitizationRecipe) else "loss-threshold"
 
 
 def _attack(
@@ -139,6 +146,9 @@ def _attack(
     if name == INPUT_CANARIES:
         seeds = _seeds(settings, settings.runs or 1)
         return Repeated(InputCanaries(recipe, settings.canaries, data_dir), seeds, cache, True)
+    if name == ENCODER_COLUMNS:
+        seeds = _seeds(settings, settings.runs or 1)
+        return Repeated(EncoderColumns(recipe, settings.canaries, data_dir), seeds, cache, True)
     pool = PoolOf(recipe, settings.pairs, settings.seed, run.path if run else None)
     targets = 1 if run else settings.targets
     return Membership(name, pool, cache, targets, settings.shadows)

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
 from tacit.audit.attackers import attacker_for
-from tacit.audit.protocol import Played, Progress, claimed_epsilon
+from tacit.audit.protocol import Played, Progress
 from tacit.audit.scores import Scores
 from tacit.clipping.contract import Batch
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import NoProofError
-from tacit.method_sections import ClippedRecipe
+from tacit.method_sections import BatchClippingRecipe, ClippedRecipe, SelectiveRecipe
 from tacit.methods.clipped import ClippedMethod
 from tacit.privacy import events, ledger
 from tacit.privacy.relations import Relation
@@ -35,7 +35,8 @@ from tacit.steps import Steps
 
 DEFAULT_CANARIES = 20_000
 _MOST_SEEN = 80_000_000  # values kept in memory: steps × canaries
-_TOO_LONG = 10.0  # how many times longer than the clipping norm a canary's gradient is
+_TOO_LONG = 10.0  # times the clipping norm and the batch is how long a canary's gradient is
+_CANARIES_PER_SET = 0.2
 _REPLACED = (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES)
 
 
@@ -49,6 +50,8 @@ class GradientCanaries:
 
     recipe: Recipe
     records: int
+    canaries: int
+    """How many of the records are canaries; the others contribute nothing."""
 
     @property
     def name(self) -> str:
@@ -59,30 +62,35 @@ class GradientCanaries:
         return self.recipe.privacy.delta
 
     def digest(self) -> str:
-        return f"{self.recipe.digest()} {self.records}"
+        return f"{self.recipe.digest()} {self.records} {self.canaries}"
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One run of the training procedure."""
         recipe = self.recipe.with_settings(seed=seed)
-        replaced = recipe.privacy.relation in _REPLACED
-        heads = np.random.default_rng([seed, 1]).random(self.records) < 0.5
-        strength = torch.from_numpy(np.where(heads, 1.0, -1.0 if replaced else 0.0)).float()
-        model = _Table(self.records)
+        replaced = _relation(recipe) in _REPLACED
+        generator = np.random.default_rng([seed, 1])
+        heads = np.asarray(generator.random(self.records) < 0.5)
+        places = np.sort(generator.permutation(self.records)[: self.canaries])
+        rows = np.zeros(self.records, dtype=np.int64)
+        rows[places] = np.arange(1, self.canaries + 1)
+        strength = np.where(heads, 1.0, -1.0 if replaced else 0.0) * (rows > 0)
+        records = TensorRecords(torch.from_numpy(rows), torch.from_numpy(strength).float())
+        model = _Table(self.canaries + 1)
         with tempfile.TemporaryDirectory() as place:
             run = RunDir.create(Path(place) / "run")
-            records = TensorRecords(torch.arange(self.records), strength)
             steps = assemble(model, records, recipe, run, Facts(), repeatable=False)
-            attacker = attacker_for(steps.method, recipe, replaced)
-            seen = _watched(steps, model, attacker.canaries, recipe, progress)
+            attacker = attacker_for(steps.method, places, replaced)
+            watched = torch.from_numpy(rows[attacker.canaries])
+            seen = _watched(steps, model, watched, recipe, progress)
             entries = list(steps.ledger.entries)
             steps.ledger.close()
-        relation = steps.method.promise.relation
+        relation, claim = steps.method.promise.relation, steps.method.claim(self.delta)
         return Played(
-            Scores(attacker.scores(seen), heads[attacker.canaries]),
+            Scores(attacker.score(seen.numpy()), heads[attacker.canaries]),
             events.counted(events.leaves(ledger.spent(entries))),
             relation,
-            independent=True,
-            claimed=claimed_epsilon(entries[0].body, relation),
+            independent=attacker.independent,
+            claimed=claim.epsilon if claim and claim.speaks_of(relation) else None,
         )
 
 
@@ -93,7 +101,9 @@ def gradient_canaries(
 
     Where there are fewer canaries than records, batches shrink by the same share; the noise is
     the recipe's, or solved for the recipe's ε. All canaries lie in one tensor, so it is clipped
-    as a whole: how groups of layers share the noise is not audited.
+    as a whole: how groups of layers share the noise is not audited. Where mini-sets are clipped,
+    canaries must not meet in one, so only few records are canaries. Noise that decays with the
+    accuracy of a network is kept as it begins.
     """
     from tacit.methods.parts import step_count
 
@@ -102,9 +112,13 @@ def gradient_canaries(
             f"method is {recipe.method.name!r}: gradient canaries are for methods that clip each"
             " record's gradient and release noised sums; use attacks on the trained model"
         )
-    steps, size = step_count(recipe, records), recipe.training.batch_size
+    method, steps, size = recipe.method, step_count(recipe, records), recipe.training.batch_size
     wanted = min(records, canaries, max(100, _MOST_SEEN // steps))
-    if recipe.method.in_order:
+    if isinstance(method, BatchClippingRecipe):
+        sets = records * method.mini_sets / size
+        few = max(8, min(wanted, round(_CANARIES_PER_SET * sets)))
+        return GradientCanaries(_plain_steps(recipe), records, min(few, records))
+    if method.in_order:
         batches = -(-records // size)
         size = max(1, wanted // batches)
         wanted = batches * size
@@ -112,15 +126,28 @@ def gradient_canaries(
     else:
         size = max(1, round(size * wanted / records))
         epochs = steps * size / wanted
+    changed = {"batch_size": size, "epochs": epochs}
+    if isinstance(method, SelectiveRecipe):
+        tested = max(1, round(method.validation_batch_size * wanted / records))
+        changed |= {"validation_batch_size": tested, "decay": False}
+    return GradientCanaries(_plain_steps(recipe).with_settings(**changed), wanted, wanted)
+
+
+def _plain_steps(recipe: Recipe) -> Recipe:
+    assert isinstance(recipe.method, ClippedRecipe)
     clipping = "automatic" if recipe.method.clipping == "automatic" else "flat"
-    changed = recipe.with_settings(
+    return recipe.with_settings(
         **{"clipping": clipping, "clip_decay": 1.0, "groups": "layers"},
-        **{"thresholds": (), "noise_weights": ()},
-        **{"batch_size": size, "epochs": epochs, "micro_batch": 8192},
+        **{"thresholds": (), "noise_weights": (), "micro_batch": 8192},
         **{"optimizer": "sgd", "learning_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0},
         **{"schedule": "constant", "warmup": 0.0, "average": 0.0, "views": 1, "augment": ()},
     )
-    return GradientCanaries(changed, wanted)
+
+
+def _relation(recipe: Recipe) -> Relation | None:
+    if recipe.privacy.relation is None and isinstance(recipe.method, BatchClippingRecipe):
+        return Relation.REPLACE_ONE
+    return recipe.privacy.relation
 
 
 class _Table(nn.Module):
@@ -142,7 +169,7 @@ def _watched(
     """Train to the end; what each canary's coordinate showed at each step, in clipping norms."""
     method, chosen = steps.method, recipe.method
     assert isinstance(method, ClippedMethod) and isinstance(chosen, ClippedRecipe)
-    length = _TOO_LONG * chosen.clip
+    length = _TOO_LONG * chosen.clip * recipe.training.batch_size
 
     def loss(table: nn.Module, batch: Batch) -> Tensor:
         rows: Tensor = table(batch[0])
@@ -154,7 +181,7 @@ def _watched(
     for step in range(count):
         steps.advance(loss)
         after = weights.detach()[canaries, 0].clone()
-        seen[step] = (after - before) * (method.schedule.batch_size / chosen.clip)
+        seen[step] = (after - before) * (method.denominator / chosen.clip)
         before = after
         progress(step + 1, count)
     return seen

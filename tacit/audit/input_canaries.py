@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from tacit.audit.protocol import Played, Progress, claimed_epsilon
 from tacit.audit.scores import Scores
+from tacit.audit.watching import Passed
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError
 from tacit.loop import fit
 from tacit.privacy import events, ledger
 from tacit.privacy.relations import Relation
-from tacit.progress import Moment, NothingToClose
 from tacit.rundir import RunDir
 from tacit.train import prepare
 
@@ -71,9 +71,7 @@ class InputCanaries:
         with tempfile.TemporaryDirectory() as place:
             out = Path(place) / "run"
             recipe = ready.recipe.with_settings(seed=seed)
-            fit(
-                model, train, recipe=recipe, out=out, public=ready.public, watcher=_Passed(progress)
-            )
+            fit(model, train, recipe=recipe, out=out, public=ready.public, watcher=Passed(progress))
             entries = ledger.read(RunDir(out).ledger)
         return Played(
             Scores(_preference(model, train, places, pairs), heads),
@@ -107,13 +105,3 @@ def _preference(
             one, other = (torch.from_numpy(p[start : start + _BATCH]) for p in pairs)
             found.append(logs[rows, one] - logs[rows, other])
     return torch.cat(found).numpy()
-
-
-class _Passed(NothingToClose):
-    """Passes a training's steps on."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def show(self, moment: Moment) -> None:
-        self._progress(moment.step, moment.steps)

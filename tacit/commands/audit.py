@@ -26,8 +26,9 @@ def audit(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="gradient-canaries, input-canaries, loss-threshold, shadow-models,"
-            " partial-gradients, lira-offline, lira-online or rmia; may be given several times."
+            help="gradient-canaries, input-canaries, encoder-columns, loss-threshold,"
+            " shadow-models, partial-gradients, lira-offline, lira-online or rmia; may be given"
+            " several times."
         ),
     ] = None,
     canaries: Annotated[int | None, typer.Option(min=8, help="Canaries in all runs.")] = None,

@@ -117,6 +117,11 @@ class ClippedMethod:
         return self._schedule
 
     @property
+    def denominator(self) -> float:
+        """The public constant that noised sums are divided by."""
+        return self._denominator
+
+    @property
     def sampler(self) -> Sampler:
         """Which records a step sees; its draws are private."""
         return self._sampler

@@ -54,6 +54,27 @@ def test_canaries_come_close_to_what_the_proof_allows(settings: dict[str, Any]) 
     assert finding.auc.estimate >= finding.highest_auc - 0.04
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "batch-clipping", "batch_size": 10, "epochs": 1},
+        {"method": "batch-clipping", "batch_size": 10, "epochs": 1, "mini_sets": 5},
+        {"method": "batch-clipping", "batch_size": 10, "epochs": 1, "sampling": "partition"},
+        {"method": "batch-clipping", "batch_size": 10, "epochs": 2, "sampling": "once-per-epoch"},
+        {"method": "dpsur", "batch_size": 100, "validation_batch_size": 50, "beta": 1.0},
+        {"method": "dpsgd-br", "batch_size": 100, "validation_batch_size": 50, "beta": 1.0},
+    ],
+    ids=lambda settings: " ".join(str(value) for value in settings.values()),
+)
+def test_other_methods_are_within_their_proof_and_show_something(settings: dict[str, Any]) -> None:
+    found = played(recipe(**settings), records=1000, canaries=1000)
+    finding = conclude("canaries", [found], 1e-5)
+    assert finding.proven <= 4.0
+    assert finding.status is Status.CONSISTENT
+    assert [bound.name for bound in finding.bounds] == ["one run"]
+    assert finding.auc.high > 0.55 and finding.auc.low <= finding.highest_auc
+
+
 def test_the_event_is_the_one_that_the_run_was_charged() -> None:
     chosen = recipe(method="dpsgd")
     found = played(chosen)
