@@ -58,6 +58,8 @@ class FeaturesRecipe(Section):
     """Groups of channels that are normalised within each record."""
     mirrored: bool = False
     """Average with the mirror image, for images whose class does not change in a mirror."""
+    centred: bool = False
+    """Subtract the mean over generated images, which stand in for public data."""
 
 
 class ModelRecipe(Section):

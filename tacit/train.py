@@ -120,7 +120,12 @@ def prepare(recipe: Recipe, data_dir: Path | None = None) -> Prepared:
 
 def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
     return ScatteringFeatures(
-        data.input_shape, chosen.scale, chosen.angles, chosen.groups, chosen.mirrored
+        data.input_shape,
+        chosen.scale,
+        chosen.angles,
+        chosen.groups,
+        chosen.mirrored,
+        chosen.centred,
     )
 
 

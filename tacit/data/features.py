@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.data.generated import GeneratedImages
 from tacit.data.loaded import Data, Split
 from tacit.data.places import user_cache
 from tacit.data.published import DATASETS
@@ -30,6 +31,8 @@ from tacit.data.scattering import Scattering
 from tacit.errors import ArgumentError
 
 _ROWS = 64
+_GENERATED = 512
+_SEED = 20_171_127
 
 
 class RecordFeatures(Protocol):
@@ -55,11 +58,19 @@ class ScatteringFeatures:
 
     The coefficients are cut into `groups` of neighbouring paths; within each group of each record
     they get mean 0 and variance 1. With `mirrored`, those of the image and of its mirror image are
-    averaged and the left half is kept: the right one says the same again.
+    averaged and the left half is kept: the right one says the same again. With `centred`, the mean
+    over generated images is subtracted: what all records share makes gradients long and tells no
+    class from another.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], scale: int, angles: int, groups: int, mirrored: bool
+        self,
+        shape: tuple[int, ...],
+        scale: int,
+        angles: int,
+        groups: int,
+        mirrored: bool,
+        centred: bool = False,
     ) -> None:
         if len(shape) != 3:
             raise ArgumentError(
@@ -74,11 +85,14 @@ class ScatteringFeatures:
             "angles": angles,
             "groups": groups,
             "mirrored": mirrored,
+            "centred": centred,
         }
         mirror = ", averaged with those of its mirror image" if mirrored else ""
+        middle = f" and centred by {_GENERATED} generated images" if centred else ""
         self.described = (
             f"the scattering transform of each image (scale {scale}, {angles} angles{mirror}),"
-            f" normalised within the image in {groups} groups: a fixed function of one record"
+            f" normalised within the image in {groups} groups{middle}: a fixed function of one"
+            " record"
         )
         paths = self._paths(torch.zeros(1, *shape)).shape[1]
         if paths % groups:
@@ -86,6 +100,10 @@ class ScatteringFeatures:
                 f"features.groups is {groups}, which does not divide the {paths} channels; choose a"
                 " divisor"
             )
+        self._centre = torch.zeros(1)
+        if centred:
+            public = GeneratedImages.draw(_GENERATED, shape, _SEED).pixels
+            self._centre = self.compute(public).mean(0)
 
     def compute(self, rows: Tensor) -> Tensor:
         """[n, channels, height, width] in bytes or in [0, 1] → [n, paths, …]."""
@@ -94,7 +112,7 @@ class ScatteringFeatures:
         grouped = paths.reshape(len(paths), self._groups, -1)
         centred = grouped - grouped.mean(2, keepdim=True)
         spread = centred.square().mean(2, keepdim=True).add(1e-5).sqrt()
-        return (centred / spread).view_as(paths)
+        return (centred / spread).view_as(paths) - self._centre
 
     def _paths(self, images: Tensor) -> Tensor:
         paths = self._transform(images)

@@ -9,6 +9,7 @@ from torch import Tensor
 from tacit import config
 from tacit.data import features
 from tacit.data.features import ScatteringFeatures, with_features
+from tacit.data.generated import GeneratedImages
 from tacit.data.loaded import Data, Split
 from tacit.errors import ArgumentError
 from tacit.train import train
@@ -21,8 +22,8 @@ def images(count: int, channels: int = 1) -> Tensor:
     return torch.randint(0, 256, (count, channels, 8, 8), generator=generator, dtype=torch.uint8)
 
 
-def function(groups: int = 5, mirrored: bool = False) -> ScatteringFeatures:
-    return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored)
+def function(groups: int = 5, mirrored: bool = False, centred: bool = False) -> ScatteringFeatures:
+    return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored, centred)
 
 
 def data(name: str, count: int = 70) -> Data:
@@ -36,11 +37,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tacit" / "features"
 
 
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_a_changed_record_changes_its_own_features_and_no_others(mirrored: bool) -> None:
+@pytest.mark.parametrize("given", [{}, {"mirrored": True}, {"centred": True}])
+def test_a_changed_record_changes_its_own_features_and_no_others(given: dict[str, bool]) -> None:
     before, after = images(20), images(20)
     after[7] = 255 - after[7]
-    one, two = (function(mirrored=mirrored).compute(x) for x in (before, after))
+    one, two = (function(**given).compute(x) for x in (before, after))
     changed = (one != two).flatten(1).any(1)
     assert changed.nonzero().flatten().tolist() == [7]
 
@@ -60,6 +61,14 @@ def test_an_image_and_its_mirror_image_have_the_same_mirrored_features() -> None
     assert found.shape == (4, 5, 4, 2)
     torch.testing.assert_close(function(mirrored=True).compute(x.flip(3)), found)
     assert not torch.allclose(function().compute(x.flip(3)), function().compute(x), atol=0.1)
+
+
+def test_the_centre_comes_from_generated_images_alone() -> None:
+    apart = function().compute(images(6)) - function(centred=True).compute(images(6))
+    torch.testing.assert_close(apart, apart[:1].expand_as(apart), atol=1e-5, rtol=0)
+    drawn = GeneratedImages.draw(features._GENERATED, (1, 8, 8), features._SEED).pixels
+    torch.testing.assert_close(apart[0], function().compute(drawn).mean(0), atol=1e-5, rtol=0)
+    assert apart.abs().max() > 0.1
 
 
 def test_features_of_published_data_are_computed_once(
