@@ -23,7 +23,7 @@ from tacit.losses import check_labels, cross_entropy
 from tacit.methods.base import Deciding, Watched
 from tacit.models import batch_norm
 from tacit.optim import weights_swapped
-from tacit.privacy import certificate, ledger
+from tacit.privacy import certificate, certificate_text, ledger
 from tacit.progress import Silent, Watcher
 from tacit.report import write_report
 from tacit.rundir import RunDir
@@ -195,7 +195,7 @@ def certified(run: RunDir) -> Result:
     """
     issued = certificate.issue(ledger.read(run.ledger))
     if certificate.is_written(issued):
-        run.save_certificate(issued, certificate.as_text(issued))
+        run.save_certificate(issued, certificate_text.as_text(issued))
     else:
         run.withhold_certificate()
     write_report(run.path)

@@ -10,7 +10,7 @@ from typing import Any
 from tacit import config
 from tacit.config import Recipe
 from tacit.errors import LedgerError, RunError
-from tacit.privacy import certificate, ledger
+from tacit.privacy import certificate, certificate_text, ledger
 from tacit.privacy.accountants import Accountant
 from tacit.report import write_report
 from tacit.rundir import RunDir
@@ -155,7 +155,7 @@ def _check_certificate(run: RunDir, fresh: dict[str, Any]) -> None:
             f" do not rely on it; {again}"
         )
     text = run.certificate_text
-    if not text.exists() or text.read_text("utf-8") != certificate.as_text(fresh):
+    if not text.exists() or text.read_text("utf-8") != certificate_text.as_text(fresh):
         raise LedgerError(
             f"{text} does not say what the ledger supports: do not rely on it; {again}"
         )

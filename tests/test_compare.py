@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tacit import compare as module
 from tacit.cli import main
@@ -287,7 +288,7 @@ def test_the_command_prints_a_table_and_the_same_numbers_as_json(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("tacit.commands.compare.screen", Console(width=200, highlight=False))
     line = ["compare", str(runs), "--out", str(tmp_path)]
     with pytest.raises(SystemExit, match="0"):
         main(line)

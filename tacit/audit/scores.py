@@ -32,7 +32,8 @@ class Interval:
 class Scores:
     """One score for each coin; a high one speaks for heads (the record took part).
 
-    >>> Scores(np.array([0.1, 0.9]), np.array([False, True])).auc(0.95).estimate
+    >>> took_part = np.array([False, True, True, False])
+    >>> Scores(np.array([0.1, 0.9, 0.8, 0.2]), took_part).auc(0.95).estimate
     1.0
     """
 

@@ -20,7 +20,7 @@ def account(
     json: AsJson = False,
 ) -> None:
     """Recompute everything from the ledger alone; check chain, weights, recipe and certificate."""
-    from tacit.privacy.certificate import as_text
+    from tacit.privacy.certificate_text import as_text
     from tacit.verify import check
 
     found = check(run, delta=delta, accountant=accountant)

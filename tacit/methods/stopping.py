@@ -32,7 +32,7 @@ class SlopeRule:
     passes before the next.
 
     >>> SlopeRule(length=2, threshold=0.1).flags([1.0, 2.0, 3.0, 3.1, 3.1])
-    [4]
+    [5]
     """
 
     length: int

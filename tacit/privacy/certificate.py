@@ -7,14 +7,13 @@ compare. Proven ε is rounded up, audited ε down.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from dp_accounting import DpEvent
 
-from tacit.errors import LedgerError
+from tacit.errors import LedgerError, NoProofError
 from tacit.privacy import accountants, events, tradeoff
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.ledger import Entry, spent
@@ -145,9 +144,15 @@ _FALSE_ALARMS = (
 )
 
 
-def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]]:
-    """Rates of false alarms, and below which rate of misses no attack gets; rounded down."""
-    curve = tradeoff.of(event, relation)
+def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]] | None:
+    """Rates of false alarms, and below which rate of misses no attack gets; rounded down.
+
+    None where a bound at a single δ is all that is proven.
+    """
+    try:
+        curve = tradeoff.of(event, relation)
+    except NoProofError:
+        return None
     misses = curve.misses(np.array(_FALSE_ALARMS))
     return [
         [alpha, math.floor(float(beta) * 1e6) / 1e6]
@@ -187,115 +192,3 @@ def _verdict(epsilon: float | None, delta: float, relation: Relation, released: 
         f"Proven: (ε = {epsilon:g}, δ = {delta:g})-differentially private when"
         f" {relation.meaning}.{state}"
     )
-
-
-def as_text(certificate: Json) -> str:
-    """The certificate as a page that a reviewer can read."""
-    title = [certificate["title"], "=" * len(certificate["title"]), ""]
-    if certificate.get("no_guarantee_because"):
-        lines = [certificate["verdict"], "", *title]
-    else:
-        lines = [*title, *textwrap.wrap(certificate["verdict"], 92), ""]
-    lines += _three_numbers(certificate)
-    for key, heading in _SECTIONS:
-        value = certificate.get(key)
-        if value:
-            lines += ["", heading]
-            for item in value if isinstance(value, list) else [str(value)]:
-                lines += textwrap.wrap(
-                    str(item), 90, initial_indent="  - ", subsequent_indent="    "
-                )
-    lines += ["", "Settings"]
-    for key in _SETTINGS:
-        if certificate.get(key) is not None:
-            lines.append(f"  {key.replace('_', ' ')}: {certificate[key]}")
-    versions = ", ".join(f"{name} {value}" for name, value in certificate["versions"].items())
-    lines += [f"  versions: {versions}", ""]
-    lines += [f"Ledger ends with {certificate['ledger_head']}"]
-    lines += [f"Weights (SHA-256) {certificate['weights_sha256'] or 'not released'}"]
-    return "\n".join(lines) + "\n"
-
-
-_SECTIONS = (
-    ("warnings", "Warnings"),
-    ("released", "What is released"),
-    ("sampling", "Sampling"),
-    ("clipping", "Clipping"),
-    ("treated_as_public", "Treated as public"),
-    ("not_covered", "Not covered"),
-    ("tuning", "Tuning"),
-    ("randomness", "Randomness"),
-    ("assumptions", "Assumptions"),
-    ("proof", "Proof"),
-)
-_SETTINGS = (
-    "method",
-    "variant",
-    "budget",
-    "steps",
-    "charges",
-    "mechanism",
-    "accounting",
-    "test",
-    "feedback",
-    "outcome",
-    "noise_multiplier",
-    "sensitivity_squared",
-    "norm_groups",
-    "mini_sets",
-    "sampling_probability",
-    "expected_batch_size",
-    "records",
-    "accountant",
-)
-
-
-def _three_numbers(certificate: Json) -> list[str]:
-    claimed, audited = certificate["claimed"], certificate["audited"]
-    proven = [f"{value:g} ({name})" for name, value in certificate["proven"].items()]
-    guarantee = certificate["guarantee"]
-    at_delta = f", at δ = {guarantee['delta']:g}" if guarantee else ""
-    lines = [
-        "claimed ε  "
-        + (
-            f"{claimed['epsilon']:.4f}, at δ = {claimed['delta']:g}"
-            if claimed
-            else "none: no paper's claim"
-        ),
-        "proven ε   " + (", ".join(proven) + at_delta if proven else "none: nothing is guaranteed"),
-        "audited ε  "
-        + (
-            f"at least {audited['epsilon']:g} ({audited['relation']}), at δ = {audited['delta']:g},"
-            f" {audited['confidence']:.0%} confidence"
-            if audited
-            else "not audited yet"
-        ),
-    ]
-    if audited:
-        lines += textwrap.wrap(
-            f"audited: {audited['verdict']}", 90, initial_indent="  ", subsequent_indent="  "
-        )
-    if claimed:
-        lines += textwrap.wrap(
-            f"claimed: {claimed['source']}", 90, initial_indent="  ", subsequent_indent="  "
-        )
-    if certificate["spent_by_now"]:
-        now = certificate["spent_by_now"]
-        lines.append(f"  {now['name']}: {now['epsilon']:g}")
-    return lines + _stop_lines(certificate)
-
-
-def _stop_lines(certificate: Json) -> list[str]:
-    """An early stop saves time; the planned cost stays what is guaranteed, or claimed."""
-    lines = []
-    if certificate.get("head_only") is not None:
-        lines.append(
-            f"  the noised vectors alone, had the encoder not been trained: ε ="
-            f" {certificate['head_only']:g} (replace-features)"
-        )
-    stopped = certificate.get("stopped")
-    if stopped:
-        lines.append(f"  stopped early, after step {stopped['step']} of {certificate['steps']}")
-        if stopped["claimed"] is not None:
-            lines.append(f"  claimed for the steps taken until then: {stopped['claimed']:.4f}")
-    return lines

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tacit.errors import LedgerError
-from tacit.privacy import certificate, events
+from tacit.privacy import certificate, certificate_text, events
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.ledger import Entry, Ledger
 
@@ -44,7 +44,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert issued["guarantee"]["epsilon"] == issued["proven"]["add-or-remove-one"]
     assert issued["proven"]["replace-one"] > issued["proven"]["add-or-remove-one"]
     assert issued["weights_sha256"] == "ab" and issued["spent_by_now"] is None
-    text = certificate.as_text(issued)
+    text = certificate_text.as_text(issued)
     for part in ("A run", "proven ε", "claimed ε", "audited ε", issued["ledger_head"]):
         assert part in text
 
@@ -55,7 +55,7 @@ def test_stopping_early_does_not_lower_the_guarantee(tmp_path: Path) -> None:
     early = certificate.issue(entries(tmp_path, 4))
     assert early["guarantee"] == whole["guarantee"]
     assert early["spent_by_now"]["epsilon"] < early["guarantee"]["epsilon"]
-    assert "ex post" in certificate.as_text(early)
+    assert "ex post" in certificate_text.as_text(early)
 
 
 def test_charges_beyond_the_plan_raise_the_guarantee(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_no_privacy_no_certificate(tmp_path: Path) -> None:
     issued = certificate.issue(entries(tmp_path, 1, **changed))
     assert issued["guarantee"] is None and issued["proven"] == {}
     assert issued["assumptions"] == [] and issued["budget"] is issued["accountant"] is None
-    assert "No privacy guarantee, and no certificate" in certificate.as_text(issued)
+    assert "No privacy guarantee, and no certificate" in certificate_text.as_text(issued)
 
 
 def test_another_delta_and_accountant(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_claim_names_the_delta_it_was_computed_at(tmp_path: Path) -> None:
     book = entries(tmp_path, 10, claimed={"epsilon": 0.5, "source": "a paper"})
     other = certificate.issue(book, delta=1e-7)
     assert other["claimed"] == {"epsilon": 0.5, "source": "a paper", "delta": 1e-5}
-    text = certificate.as_text(other)
+    text = certificate_text.as_text(other)
     assert "claimed ε  0.5000, at δ = 1e-05" in text
     (proven,) = [line for line in text.splitlines() if line.startswith("proven ε")]
     assert proven.endswith("at δ = 1e-07")
@@ -98,7 +98,7 @@ def test_a_delta_too_small_for_pld_names_the_accountant_that_stood_in(tmp_path: 
     tiny = certificate.issue(book, delta=1e-30)
     assert tiny["guarantee"]["epsilon"] < float("inf")
     assert tiny["accountant"].startswith("pld; rdp for add-or-remove-one, where pld finds no")
-    assert "rdp for add-or-remove-one" in certificate.as_text(tiny)
+    assert "rdp for add-or-remove-one" in certificate_text.as_text(tiny)
     by_rdp = certificate.issue(book, delta=1e-30, accountant=Accountant.RDP)
     assert by_rdp["accountant"] == "rdp"
     assert by_rdp["guarantee"]["epsilon"] == tiny["guarantee"]["epsilon"]
