@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,9 @@ class Run:
     evaluations: list[Evaluation]
     epsilon_curve: list[tuple[float, float]]
     confusion: Confusion | None
-    trade_off: list[tuple[float, float]]
+    trade_off: list[tuple[float, float]] = field(default_factory=list)
     """False alarms, and the misses below which no attack is proven to get."""
-    attacked: list[tuple[float, float]]
+    attacked: list[tuple[float, float]] = field(default_factory=list)
     """False alarms and misses of the attack that an audit found strongest."""
 
     audit: Mapping[str, Any] | None = None
