@@ -48,6 +48,7 @@ class PrivateSteps:
         optimizer: torch.optim.Optimizer | str | None = None,
         out: str | Path | None = None,
         resume: bool = False,
+        public: object | None = None,
         recipe: Recipe | None = None,
         **settings: Any,
     ) -> None:
@@ -61,6 +62,7 @@ class PrivateSteps:
                 self._recipe,
                 self._run,
                 Facts(),
+                public=None if public is None else as_records(public),
                 optimizer=own,
                 resume=resume,
                 repeatable=False,

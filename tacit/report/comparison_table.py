@@ -117,6 +117,13 @@ def warnings(groups: Sequence[Group]) -> list[str]:
             "Not comparable in accuracy: it was not measured on the same records. "
             f"{_listed(measured)} Figures never mix them."
         )
+    methods = {group.first.run.certificate.get("method") for group in groups}
+    if "batch-clipping" in methods and len(methods) > 1:
+        found.append(
+            "Batch clipping bounds the gradient of a whole mini-set, other methods that of every "
+            "record: at equal noise it keeps up to as many times less signal as a mini-set has "
+            "records. Compare accuracy at equal proven ε."
+        )
     for group in groups:
         if group.promise is None:
             found.append(

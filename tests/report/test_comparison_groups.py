@@ -22,6 +22,12 @@ def cell(group: Group, key: str) -> str:
     return column.text(group)
 
 
+def test_batch_clipping_beside_others_is_said_to_keep_less_signal() -> None:
+    both = labelled([member("a"), member("b", method="batch-clipping")])
+    assert any("less signal" in text for text in warnings(both))
+    assert warnings(labelled([member("b", method="batch-clipping")])) == []
+
+
 def test_runs_that_differ_only_in_seed_and_title_are_one_group() -> None:
     group = only(*(member(str(i), 0.9 + i / 100, seed=i, title=f"No. {i}") for i in range(3)))
     assert group.seeds == [0, 1, 2]
