@@ -85,9 +85,11 @@ class PatchFeatures(nn.Module):
     centre: Tensor
     scale: Tensor
 
-    def __init__(self, channels: int, count: int, size: int, grid: int, cut: float = 0.25) -> None:
+    def __init__(
+        self, channels: int, count: int, size: int, grid: int, stride: int = 1, cut: float = 0.25
+    ) -> None:
         super().__init__()
-        self.grid, self.cut, self.size = grid, cut, size
+        self.grid, self.cut, self.size, self.stride = grid, cut, size, stride
         self.register_buffer("patches", torch.zeros(count, channels, size, size))
         self.register_buffer("centre", torch.zeros(2 * count * grid * grid))
         self.register_buffer("scale", torch.ones(2 * count * grid * grid))
@@ -98,9 +100,10 @@ class PatchFeatures(nn.Module):
     def answers(self, x: Tensor) -> Tensor:
         """Features before they are centred."""
         average = torch.full_like(self.patches[:1], 1.0 / self.patches[0].numel())
-        mean, square = F.conv2d(x, average), F.conv2d(x * x, average)
+        mean = F.conv2d(x, average, stride=self.stride)
+        square = F.conv2d(x * x, average, stride=self.stride)
         contrast = torch.sqrt((square - mean**2).clamp_min(0) + 1e-2)
-        found = F.conv2d(x, self.patches) / contrast
+        found = F.conv2d(x, self.patches, stride=self.stride) / contrast
         both = torch.cat((F.relu(found - self.cut), F.relu(-found - self.cut)), 1)
         return F.adaptive_avg_pool2d(both, self.grid).flatten(1)
 
@@ -116,7 +119,7 @@ def patches(shape: Shape, classes: int, tokens: int) -> nn.Module:
     if channels == 1:
         features = PatchFeatures(channels, 50, size, 4)
     else:
-        features = PatchFeatures(channels, 200, size, 2)
+        features = PatchFeatures(channels, 200, size, 2, stride=2)
     width = min(PATCH_WIDTH[channels > 1], len(features.centre))
     project = nn.Linear(len(features.centre), width, bias=False)
     return nn.Sequential(features, project, SanitizationLayer(), nn.Linear(width, classes))
