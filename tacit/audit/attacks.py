@@ -141,7 +141,7 @@ def _attack(
     if name == GRADIENT_CANARIES:
         records = _records(recipe, run, data_dir)
         game = gradient_canaries(recipe, records, settings.canaries)
-        runs = settings.runs or min(_MOST_RUNS, -(-settings.canaries // game.records))
+        runs = settings.runs or min(_MOST_RUNS, -(-settings.canaries // game.canaries))
         return Repeated(game, _seeds(settings, runs), cache)
     if name == INPUT_CANARIES:
         seeds = _seeds(settings, settings.runs or 1)
