@@ -12,13 +12,17 @@ from enum import Enum
 from functools import lru_cache
 
 import dp_accounting as dpa
+import numpy as np
 from dp_accounting import DpEvent
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
+from numpy.typing import NDArray
 
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import elementary, events, gaussian, pld, rdp, visible
 from tacit.privacy.elementary import Leaves
-from tacit.privacy.profiles import ComposedProfile, GaussianProfile
+from tacit.privacy.profiles import ComposedProfile, GaussianProfile, RenyiProfile
 from tacit.privacy.relations import Relation
+from tacit.privacy.selection import RunCount, candidates_of
 
 
 class Accountant(str, Enum):
@@ -48,6 +52,8 @@ def epsilon(
     relation = _covered(event, relation)
     if elementary.is_adaptive(event):
         return _at_one_order(tuple(events.leaves(event).items()), delta, relation)
+    if elementary.is_selected(event):
+        return _rdp(elementary.leaves_of(event), delta, relation)
     return _EPSILON[Accountant(accountant)](elementary.leaves_of(event), delta, relation)
 
 
@@ -64,6 +70,12 @@ def _uncovered(event: DpEvent, relation: Relation) -> str:
             "it is public who takes part and with which label, so nothing is proven under"
             f" {relation.value}; use replace-features or zero-out"
         )
+    if elementary.is_selected(event):
+        return (
+            f"the best of several runs has no proof under {relation.value}: every one needs bounds"
+            " of all Rényi orders, with noise fixed in advance. Use add-or-remove-one with DP-SGD,"
+            " or zero-out with DP-FTRL"
+        )
     if elementary.is_adaptive(event) and relation in elementary.REPLACED:
         return (
             f"noise depends on earlier results, which no proof here covers under {relation.value};"
@@ -76,12 +88,14 @@ def _uncovered(event: DpEvent, relation: Relation) -> str:
     )
 
 
-def profile(event: DpEvent, relation: Relation) -> GaussianProfile | ComposedProfile:
+def profile(event: DpEvent, relation: Relation) -> GaussianProfile | ComposedProfile | RenyiProfile:
     """What `event` costs at every ε and δ; exactly where nothing is sampled."""
     relation = _covered(event, relation)
     leaves = elementary.leaves_of(event)
     if elementary.is_adaptive(event):
         raise NoProofError("noise depends on earlier results: there is a bound at one δ only")
+    if elementary.is_selected(event):
+        return RenyiProfile(tuple(_divergences(leaves, relation).tolist()))
     if _is_unprotected(leaves):
         return GaussianProfile(math.inf)
     if not leaves or _all_gaussian(leaves):
@@ -96,7 +110,7 @@ def applied(event: DpEvent, delta: float, relation: Relation, accountant: Accoun
     bound. Where noise depended on earlier results it is RDP in any case.
     """
     leaves = elementary.leaves_of(event)
-    if elementary.is_adaptive(event):
+    if elementary.is_adaptive(event) or elementary.is_selected(event):
         return Accountant.RDP
     if accountant is Accountant.PLD and _is_exact(leaves):
         return Accountant.GAUSSIAN
@@ -184,10 +198,29 @@ def _numerical(leaves: Leaves, delta: float, relation: Relation) -> float:
 def _rdp(leaves: Leaves, delta: float, relation: Relation) -> float:
     if _is_unprotected(leaves):
         return math.inf
-    return (
-        rdp.epsilon_of(elementary.total_divergences(leaves, rdp.ORDERS, relation), delta)[0]
-        if leaves
-        else 0.0
+    return rdp.epsilon_of(_divergences(leaves, relation), delta)[0] if leaves else 0.0
+
+
+def _divergences(leaves: Leaves, relation: Relation) -> NDArray[np.float64]:
+    """Of all events together, at every order."""
+    chosen = [leaf for leaf in leaves if isinstance(leaf[0], RepeatAndSelectDpEvent)]
+    others = tuple(leaf for leaf in leaves if leaf not in chosen)
+    total = elementary.total_divergences(others, rdp.ORDERS, relation)
+    for event, count in chosen:
+        total += count * _best(event, relation)
+    return total
+
+
+@lru_cache(maxsize=64)
+def _best(event: RepeatAndSelectDpEvent, relation: Relation) -> NDArray[np.float64]:
+    """The best of several runs: whatever run is chosen, none costs more than the largest."""
+    candidates = candidates_of(event)
+    each = [_divergences(elementary.leaves_of(run), relation) for run in candidates]
+    profiles = [profile(run, relation) for run in candidates]
+    return RunCount(event.mean, event.shape).divergences(
+        np.asarray(rdp.ORDERS),
+        np.max(each, axis=0),
+        lambda epsilon: max(found.delta(epsilon) for found in profiles),
     )
 
 

@@ -12,12 +12,14 @@ from functools import lru_cache
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting import DpEvent
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from numpy.typing import NDArray
 
 from tacit.errors import NoProofError
 from tacit.privacy import events, pld, rdp, thinning
 from tacit.privacy.bits import Both, CoinPair
 from tacit.privacy.relations import Relation
+from tacit.privacy.selection import candidates_of
 from tacit.privacy.subsets import SubsetPair
 from tacit.privacy.visible import OrNothing
 
@@ -36,7 +38,21 @@ def relations_of(leaf: DpEvent) -> tuple[Relation, ...]:
         return _KEEPS_THE_COUNT
     if isinstance(leaf, ADAPTIVE):
         return HAS_RDP
+    if isinstance(leaf, RepeatAndSelectDpEvent):
+        inside = {part for run in candidates_of(leaf) for part in events.leaves(run)}
+        return tuple(each for each in Relation if all(_selectable(part, each) for part in inside))
     return tuple(Relation)
+
+
+def _selectable(leaf: DpEvent, relation: Relation) -> bool:
+    """Whether the best of several such releases is covered: at every order, not at one only."""
+    if isinstance(leaf, ADAPTIVE) or relation not in relations_of(leaf):
+        return False
+    try:
+        divergences_of(_unwrapped(leaf), relation, (2.0,))
+    except NoProofError:
+        return False
+    return True
 
 
 def is_adaptive(event: DpEvent) -> bool:
@@ -44,11 +60,20 @@ def is_adaptive(event: DpEvent) -> bool:
     return any(isinstance(leaf, ADAPTIVE) for leaf in events.leaves(event))
 
 
+def is_selected(event: DpEvent) -> bool:
+    """Whether some part of `event` is the best of several runs."""
+    return any(isinstance(leaf, RepeatAndSelectDpEvent) for leaf in events.leaves(event))
+
+
 def leaves_of(event: DpEvent) -> Leaves:
     counts: Counter[DpEvent] = Counter()
     for leaf, count in events.leaves(event).items():
-        counts[leaf.event if isinstance(leaf, events.FixedOrderDpEvent) else leaf] += count
+        counts[_unwrapped(leaf)] += count
     return tuple(sorted(counts.items(), key=lambda item: repr(item[0])))
+
+
+def _unwrapped(leaf: DpEvent) -> DpEvent:
+    return leaf.event if isinstance(leaf, events.FixedOrderDpEvent) else leaf
 
 
 def mu_of(event: DpEvent, relation: Relation) -> float | None:

@@ -14,9 +14,11 @@ from typing import Any
 
 import dp_accounting as dpa
 from dp_accounting import DpEvent
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy.relations import Relation
+from tacit.privacy.selection import RunCount, best_of, candidates_of
 from tacit.privacy.thinning import AcceptanceTest
 
 Json = dict[str, Any]
@@ -50,9 +52,7 @@ def sampling_probability(records: int, batch_size: float) -> float:
 
 def gaussian(noise_multiplier: float) -> DpEvent:
     """A vector of sensitivity 1 released with normal noise of this standard deviation."""
-    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
-        raise ArgumentError(f"noise is {noise_multiplier}; it must be a positive finite number")
-    return dpa.GaussianDpEvent(noise_multiplier)
+    return dpa.GaussianDpEvent(_noise(noise_multiplier))
 
 
 def poisson(probability: float, event: DpEvent) -> DpEvent:
@@ -73,9 +73,13 @@ class BoundedGaussianDpEvent(DpEvent):  # type: ignore[misc]
 
 def bounded_gaussian(noise_multiplier: float) -> DpEvent:
     """A vector from a ball of diameter 1 with normal noise of this standard deviation."""
-    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
-        raise ArgumentError(f"noise is {noise_multiplier}; it must be a positive finite number")
-    return BoundedGaussianDpEvent(noise_multiplier)
+    return BoundedGaussianDpEvent(_noise(noise_multiplier))
+
+
+def _noise(multiplier: float) -> float:
+    if not (multiplier > 0 and math.isfinite(multiplier)):
+        raise ArgumentError(f"noise is {multiplier}; it must be a positive finite number")
+    return multiplier
 
 
 def subset(size: int, of: int, event: DpEvent) -> DpEvent:
@@ -228,13 +232,16 @@ def to_json(event: DpEvent) -> Json:
     if isinstance(event, VisibleDpEvent):
         return {"visible": event.probability, "of": to_json(event.event)}
     if isinstance(event, ThinnedDpEvent):
-        test = {"poisson": event.test.rate, "quantiles": [event.test.low, event.test.high]}
-        test["moved-by"] = event.test.shift
+        test = event.test.as_json()
         return {"thinned": event.coin, "test": test, "of": to_json(event.event)}
     if isinstance(event, AdaptiveDpEvent):
         return {"adaptive": event.order, "of": to_json(event.event)}
     if isinstance(event, FilterDpEvent):
         return {"filter": event.order, "limit": event.limit}
+    if isinstance(event, RepeatAndSelectDpEvent):
+        shape = "poisson" if math.isinf(event.shape) else event.shape
+        runs = [to_json(run) for run in candidates_of(event)]
+        return {"best-of": event.mean, "shape": shape, "runs": runs}
     if isinstance(event, dpa.SelfComposedDpEvent):
         return {"repeat": event.count, "of": to_json(event.event)}
     if isinstance(event, dpa.ComposedDpEvent):
@@ -262,11 +269,14 @@ def from_json(data: Json) -> DpEvent:
         case {"visible": float() | int() as rate, "of": dict() as inner} if 0 < rate <= 1:
             return visible(float(rate), from_json(inner))
         case {"thinned": float() | int() as coin, "test": dict() as test, "of": dict() as inner}:
-            return thinned(from_json(inner), _test(test), float(coin))
+            return thinned(from_json(inner), AcceptanceTest.from_json(test), float(coin))
         case {"adaptive": float() | int() as order, "of": dict() as inner}:
             return adaptive(from_json(inner), float(order))
         case {"filter": float() | int() as order, "limit": float() | int() as limit}:
             return filtered(float(order), float(limit))
+        case {"best-of": float() | int() as mean, "shape": shape, "runs": [_, *_] as runs}:
+            law = RunCount(float(mean), math.inf if shape == "poisson" else float(shape))
+            return best_of([from_json(run) for run in runs], law)
         case {"repeat": int() as count, "of": dict() as inner} if count >= 0:
             return repeated(from_json(inner), count)
         case {"all": list() as parts}:
@@ -276,14 +286,3 @@ def from_json(data: Json) -> DpEvent:
         case {"non-private": True}:
             return dpa.NonPrivateDpEvent()
     raise NoProofError(f"{data!r} is not an event this version knows; refusing to account for it")
-
-
-def _test(data: Json) -> AcceptanceTest:
-    match data:
-        case {
-            "poisson": float() | int() as rate,
-            "quantiles": [float() | int() as low, float() | int() as high],
-            "moved-by": float() | int() as shift,
-        }:
-            return AcceptanceTest(float(rate), float(low), float(high), float(shift))
-    raise NoProofError(f"{data!r} is not a test this version knows; refusing to account for it")

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from tacit.privacy import gaussian, pld
+import numpy as np
+
+from tacit.privacy import gaussian, pld, rdp
 
 
 class Profile(Protocol):
@@ -41,3 +43,16 @@ class ComposedProfile:
 
     def epsilon(self, delta: float) -> float:
         return max(loss.epsilon(delta) for loss in self.losses)
+
+
+@dataclass(frozen=True)
+class RenyiProfile:
+    """What follows from Rényi divergences at `rdp.ORDERS`."""
+
+    divergences: tuple[float, ...]
+
+    def delta(self, epsilon: float) -> float:
+        return rdp.delta_of(np.array(self.divergences), epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        return rdp.epsilon_of(np.array(self.divergences), delta)[0]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from dp_accounting.rdp import compute_epsilon
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -70,6 +71,11 @@ def epsilon_of(divergences: Array, delta: float) -> tuple[float, float]:
     """ε at δ from the divergences at `ORDERS`, and the order that gave it."""
     epsilon, order = compute_epsilon(ORDERS, divergences, delta)
     return float(epsilon), float(order)
+
+
+def delta_of(divergences: Array, epsilon: float) -> float:
+    """δ at ε from the divergences at `ORDERS`."""
+    return float(compute_delta(ORDERS, divergences, epsilon)[0])
 
 
 def epsilon_at(order: float, divergence: float, delta: float) -> float:

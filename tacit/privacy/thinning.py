@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from tacit.errors import ArgumentError
+from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import rdp
 from tacit.privacy.relations import Relation
 
@@ -48,6 +49,23 @@ class AcceptanceTest:
                 f"an acceptance test at rate {self.rate:g} between {self.low:g} and {self.high:g},"
                 f" moved by {self.shift:g}, is none"
             )
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> AcceptanceTest:
+        """The test that `as_json` wrote."""
+        match data:
+            case {
+                "poisson": float() | int() as rate,
+                "quantiles": [float() | int() as low, float() | int() as high],
+                "moved-by": float() | int() as shift,
+            }:
+                return cls(float(rate), float(low), float(high), float(shift))
+        raise NoProofError(f"{data!r} is not a test this version knows; refusing to account for it")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for the ledger."""
+        values = {"poisson": self.rate, "quantiles": [self.low, self.high]}
+        return {**values, "moved-by": self.shift}
 
     @property
     def bounds(self) -> tuple[float, float]:
