@@ -52,14 +52,17 @@ def listing(
     if json:
         print_json({"items": rows})
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("item", "what it shows", "needs", "one run takes", "state"):
-        table.add_column(title)
     for row in rows:
-        shown = f"{row['title']}\n[dim]{row['remark']}[/dim]" if row["remark"] else row["title"]
-        cost = "" if row["minutes_per_run"] is None else f"{row['minutes_per_run']:g} min"
-        table.add_row(row["item"], shown, ", ".join(row["needs"]), cost, row["state"])
-    screen.print(table)
+        cost = row["minutes_per_run"]
+        facts = [
+            ", ".join(row["needs"]),
+            "" if cost is None else f"about {cost:g} min a run",
+            row["state"],
+            row["remark"],
+        ]
+        screen.print(f"[bold]{row['item']}[/bold]  {row['title']}", soft_wrap=True)
+        said = " · ".join(fact for fact in facts if fact)
+        screen.print(f"    {said}", style="dim", soft_wrap=True, markup=False)
     screen.print("run one with: tacit papers run 002/table1 --data-dir DATA", style="dim")
 
 

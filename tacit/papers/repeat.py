@@ -136,7 +136,7 @@ def state(item: Item, seeds: int, out: Path) -> str:
     if item.not_here:
         return "not here"
     if not item.rows:
-        return "a command"
+        return "drawn by a command"
     wanted = [training for row in item.rows for training in trainings(row, seeds, out)]
     done = sum(training.finished for training in wanted)
     return f"{done} of {len(wanted)} runs"
