@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.privacy.tradeoff import GaussianTradeOff
+from tacit.report import values
 from tacit.report.axes import BLUE, GREEN, VERMILLION, new_axes
 from tacit.report.chart import Chart
 from tacit.report.load import Run
@@ -43,7 +44,8 @@ def trade_off(run: Run) -> Chart | None:
     ]
     caption = (
         "An attacker who tells members from non-members misses at least this share of members at"
-        f" each rate of false alarms; the dotted line is blind guessing.{_said(proven, claimed)}"
+        f" each rate of false alarms; the dotted line is blind guessing."
+        f"{_said(proven, claimed)}{_in_epsilon(run)}"
     )
     return Chart("trade-off", "What any attack must miss", caption, figure, rows)
 
@@ -51,6 +53,20 @@ def trade_off(run: Run) -> Chart | None:
 def _claimed(run: Run, alpha: np.ndarray) -> np.ndarray | None:
     mu = finite((run.certificate.get("claimed") or {}).get("mu"))
     return None if mu is None else GaussianTradeOff(mu).misses(alpha)
+
+
+def _in_epsilon(run: Run) -> str:
+    """Whether the claim is too small at the certificate's own δ."""
+    found = run.certificate.get("claimed") or {}
+    claimed = finite(found.get("epsilon"))
+    if finite(found.get("mu")) is None or claimed is None or run.guarantee is None:
+        return ""
+    if claimed >= run.guarantee.epsilon:
+        return ""
+    return (
+        f" In ε it is too small: {values.proven(claimed)} claimed where"
+        f" {values.proven(run.guarantee.epsilon)} is proven."
+    )
 
 
 def _said(proven: np.ndarray, claimed: np.ndarray | None) -> str:

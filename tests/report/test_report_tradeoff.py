@@ -35,6 +35,10 @@ def test_the_certificate_holds_the_curve_of_the_run(finished: Path) -> None:
 def test_the_page_draws_it_with_claim_and_attack(finished: Path) -> None:
     plain = trade_off(load_run(finished))
     assert plain is not None and "paper's approximation" in plain.caption
+    run = load_run(finished)
+    assert run.guarantee is not None
+    too_small = run.certificate["claimed"]["epsilon"] < run.guarantee.epsilon
+    assert ("In ε it is too small" in plain.caption) == too_small
     assert plain.csv().startswith("false_alarms,misses_proven,misses_claimed\n0.0,")
     weak = {"epsilon": 0.1, "roc": [[0.0, 0.0, 1.0]]}
     strong = {"epsilon": 0.5, "roc": [[0.0, 0.1, 0.5], [0.5, 0.7, 0.9]]}
