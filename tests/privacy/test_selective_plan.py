@@ -98,7 +98,9 @@ def test_the_filter_keeps_within_its_budget_whatever_the_noise_does(compares: bo
     assert accountants.epsilon(budget.event(), DELTA) <= 1.0
     spent: Counter[DpEvent] = Counter()
     noise, trials = start.noise, 0
-    while budget.admits(spent, event := budget.trial(replace(start, noise=noise))):
+    while trials < 3000 and budget.admits(
+        spent, event := budget.trial(replace(start, noise=noise))
+    ):
         spent[event] += 1
         trials += 1
         noise = max(1.5, 0.97 * noise)
