@@ -130,6 +130,16 @@ def test_adaptive_noise_is_accounted_for_at_one_order_only() -> None:
         accountants.epsilon(whole, DELTA, Relation.REPLACE_ONE)
 
 
+def test_the_profile_of_a_filter_agrees_with_its_epsilon_at_every_delta() -> None:
+    event = events.filtered(12.0, 0.3)
+    profile = accountants.profile(event, ADD_REMOVE)
+    for delta in (1e-8, 1e-5, 1e-2):
+        epsilon = accountants.epsilon(event, delta)
+        assert profile.epsilon(delta) == epsilon
+        assert profile.delta(epsilon) == pytest.approx(delta, rel=1e-6)
+    assert profile.delta(0.0) <= 1.0
+
+
 def test_divergence_for_inverts_the_conversion() -> None:
     for order in (1.5, 8.0, 64.0):
         limit = rdp.divergence_for(order, 3.0, DELTA)
