@@ -28,6 +28,7 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 TEMPLATES = Path(__file__).parent / "pages"
 ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
+TABLE_2 = ("dpsur", "dpsgd-br")
 BENCHMARKS = ("mnist", "fashion-mnist", "cifar-10", "imdb")
 
 
@@ -47,6 +48,14 @@ PAGES = {
         f"002/table4-row{row}{kind}" for row in (1, 2, 3) for kind in ("-dpsgd", "-dpftrl", *BETTER)
     ],
     "batch-clipping": [f"003/{name}" for name in SHORT],
+    "selective": [
+        f"001/{data}-{kind}"
+        for data in ("mnist", "fashion-mnist")
+        for kind in (
+            *(f"eps{e}-{k}" for e in (1, 3) for k in (*TABLE_2, "buffer-only", "decay-only")),
+            *(f"proven{e}-{k}" for e in (1, 3) for k in (*TABLE_2, "averaged", "summed")),
+        )
+    ],
     "sanitization": [
         f"000/{data}-{kind}"
         for data in ("mnist", "cifar-10")
@@ -69,6 +78,14 @@ PUBLISHED = {
     "cifar-10 --epsilon 3": 71.52,
     "imdb --epsilon 1": 66.91,
     "imdb --epsilon 3": 73.53,
+    "001/mnist-eps1-dpsur": 97.95,
+    "001/mnist-eps1-dpsgd-br": 98.39,
+    "001/mnist-eps3-dpsur": 98.86,
+    "001/mnist-eps3-dpsgd-br": 98.93,
+    "001/fashion-mnist-eps1-dpsur": 88.29,
+    "001/fashion-mnist-eps1-dpsgd-br": 88.93,
+    "001/fashion-mnist-eps3-dpsur": 89.72,
+    "001/fashion-mnist-eps3-dpsgd-br": 90.01,
     "000/mnist-paper": 98.0,
     "000/cifar-10-paper": 60.0,
     "000/cifar-10-paper-adaptive": 61.0,

@@ -75,6 +75,32 @@ def test_plan_prints_the_promised_keys(tmp_path: Path, tacit: Run) -> None:
     assert solved["solved_for"] == "noise"
 
 
+SELECTIVE = (
+    "--records 60000 --batch-size 1024 --noise 3 --validation-batch-size 256"
+    " --validation-noise 1.37 --beta -1.5 --delta 1e-5"
+)
+
+
+def test_plan_of_selective_update_says_what_covers_it(tmp_path: Path, tacit: Run) -> None:
+    trials = f"{SELECTIVE} --trials 2500 --accepted 1000"
+    compared = as_json(tacit, f"plan dpsgd-br {trials}")
+    assert compared["claimed"] == pytest.approx(0.889, abs=5e-4)
+    assert compared["proven"]["add-or-remove-one"] == pytest.approx(1.3292, abs=1e-4)
+    assert compared["proven"]["charge_all"] == pytest.approx(1.3292, abs=1e-4)
+    assert compared["proven"]["thinning"] is compared["proven"]["a_star"] is None
+    thinned = as_json(tacit, f"plan dpsur {trials}")
+    assert thinned["proven"]["add-or-remove-one"] == thinned["proven"]["thinning"] < 1.03
+    assert 0.55 < thinned["proven"]["a_star"] < 0.65
+    fewer = as_json(tacit, f"plan dpsur {SELECTIVE} --trials 2500 --accepted 10")
+    assert fewer["proven"] == thinned["proven"] and fewer["claimed"] < thinned["claimed"]
+    averaged = as_json(tacit, f"plan dpsgd-br {trials} --choice average")
+    assert averaged["proven"] == thinned["proven"]
+    assert "not covered" in tacit(f"plan dpsgd-br {trials}").stdout
+    filtered = as_json(tacit, f"plan dpsgd-br {SELECTIVE} --epsilon 1 --decaying")
+    assert filtered["proven"]["add-or-remove-one"] <= 1 and filtered["filter"]["order"] > 1
+    assert "trials" in tacit(f"plan dpsur {SELECTIVE}", 2).stderr
+
+
 def test_plan_shows_a_table_and_a_forecast(tmp_path: Path, tacit: Run) -> None:
     line = "plan dpsgd --records 2000 --batch-size 100 --epochs 3 --noise 1 --model convnet"
     shown = tacit(f"{line} --data digits").stdout

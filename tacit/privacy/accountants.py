@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import elementary, events, gaussian, pld, rdp, visible
 from tacit.privacy.elementary import Leaves
-from tacit.privacy.profiles import ComposedProfile, GaussianProfile, RenyiProfile
+from tacit.privacy.profiles import (
+    ComposedProfile,
+    GaussianProfile,
+    OneOrderProfile,
+    Profile,
+    RenyiProfile,
+)
 from tacit.privacy.relations import Relation
 from tacit.privacy.selection import RunCount, candidates_of
 
@@ -88,12 +94,12 @@ def _uncovered(event: DpEvent, relation: Relation) -> str:
     )
 
 
-def profile(event: DpEvent, relation: Relation) -> GaussianProfile | ComposedProfile | RenyiProfile:
+def profile(event: DpEvent, relation: Relation) -> Profile:
     """What `event` costs at every ε and δ; exactly where nothing is sampled."""
     relation = _covered(event, relation)
     leaves = elementary.leaves_of(event)
-    if elementary.is_adaptive(event):
-        raise NoProofError("noise depends on earlier results: there is a bound at one δ only")
+    if elementary.is_adaptive(event) and not _is_unprotected(leaves):
+        return OneOrderProfile(*_one_order(leaves, relation))
     if elementary.is_selected(event):
         return RenyiProfile(tuple(_divergences(leaves, relation).tolist()))
     if _is_unprotected(leaves):
@@ -228,6 +234,12 @@ def _at_one_order(leaves: Leaves, delta: float, relation: Relation) -> float:
     """Adaptive events at the order that was fixed for them in advance, as an RDP filter does."""
     if _is_unprotected(leaves):
         return math.inf
+    order, total = _one_order(leaves, relation)
+    return rdp.epsilon_at(order, total, delta)
+
+
+def _one_order(leaves: Leaves, relation: Relation) -> tuple[float, float]:
+    """The order of adaptive events, and the divergence of everything at it."""
     orders = {event.order for event, _ in leaves if isinstance(event, elementary.ADAPTIVE)}
     if len(orders) != 1:
         raise NoProofError(
@@ -235,7 +247,7 @@ def _at_one_order(leaves: Leaves, delta: float, relation: Relation) -> float:
             " needs one order, fixed in advance"
         )
     total = elementary.total_divergences(leaves, tuple(orders), relation)
-    return rdp.epsilon_at(orders.pop(), float(total[0]), delta)
+    return orders.pop(), float(total[0])
 
 
 def _gaussian(leaves: Leaves, delta: float, relation: Relation) -> float:

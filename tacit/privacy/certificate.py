@@ -14,7 +14,7 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from tacit.errors import LedgerError, NoProofError
-from tacit.privacy import accountants, events, tradeoff
+from tacit.privacy import accountants, elementary, events, tradeoff
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.ledger import Entry, spent
 from tacit.privacy.relations import Relation
@@ -169,6 +169,8 @@ def _larger(
 
 def _named(accountant: Accountant, event: DpEvent, delta: float, shown: Sequence[Relation]) -> str:
     """The accountant, and for which relations another one had to stand in for it."""
+    if elementary.is_adaptive(event):
+        return f"{Accountant.RDP.value} at one order, fixed in advance"
     used = {each: accountants.applied(event, delta, each, accountant) for each in shown}
     if set(used.values()) == {Accountant.GAUSSIAN}:
         return Accountant.GAUSSIAN.value

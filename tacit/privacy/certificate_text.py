@@ -26,7 +26,7 @@ def as_text(certificate: Json) -> str:
     lines += ["", "Settings"]
     for key in _SETTINGS:
         if certificate.get(key) is not None:
-            lines.append(f"  {key.replace('_', ' ')}: {certificate[key]}")
+            lines.append(f"  {key.replace('_', ' ')}: {_in_words(certificate[key])}")
     versions = ", ".join(f"{name} {value}" for name, value in certificate["versions"].items())
     lines += [f"  versions: {versions}", ""]
     lines += [f"Ledger ends with {certificate['ledger_head']}"]
@@ -66,6 +66,12 @@ _SETTINGS = (
     "records",
     "accountant",
 )
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in value.items())
+    return str(value)
 
 
 def _three_numbers(certificate: Json) -> list[str]:

@@ -56,3 +56,18 @@ class RenyiProfile:
 
     def epsilon(self, delta: float) -> float:
         return rdp.epsilon_of(np.array(self.divergences), delta)[0]
+
+
+@dataclass(frozen=True)
+class OneOrderProfile:
+    """What a bound on the Rényi divergence of one order implies (Canonne et al. 2020)."""
+
+    order: float
+    divergence: float
+
+    def delta(self, epsilon: float) -> float:
+        exponent = (self.order - 1) * (self.divergence - epsilon + math.log1p(-1 / self.order))
+        return math.exp(min(0.0, exponent - math.log(self.order)))
+
+    def epsilon(self, delta: float) -> float:
+        return rdp.epsilon_at(self.order, self.divergence, delta)

@@ -98,7 +98,9 @@ def test_the_filter_keeps_within_its_budget_whatever_the_noise_does(compares: bo
     assert accountants.epsilon(budget.event(), DELTA) <= 1.0
     spent: Counter[DpEvent] = Counter()
     noise, trials = start.noise, 0
-    while budget.admits(spent, event := budget.trial(replace(start, noise=noise))):
+    while trials < 3000 and budget.admits(
+        spent, event := budget.trial(replace(start, noise=noise))
+    ):
         spent[event] += 1
         trials += 1
         noise = max(1.5, 0.97 * noise)
@@ -126,6 +128,16 @@ def test_adaptive_noise_is_accounted_for_at_one_order_only() -> None:
         accountants.epsilon(events.composed([event, events.filtered(9.0, 0.1)]), DELTA)
     with pytest.raises(NoProofError, match="earlier results"):
         accountants.epsilon(whole, DELTA, Relation.REPLACE_ONE)
+
+
+def test_the_profile_of_a_filter_agrees_with_its_epsilon_at_every_delta() -> None:
+    event = events.filtered(12.0, 0.3)
+    profile = accountants.profile(event, ADD_REMOVE)
+    for delta in (1e-8, 1e-5, 1e-2):
+        epsilon = accountants.epsilon(event, delta)
+        assert profile.epsilon(delta) == epsilon
+        assert profile.delta(epsilon) == pytest.approx(delta, rel=1e-6)
+    assert profile.delta(0.0) <= 1.0
 
 
 def test_divergence_for_inverts_the_conversion() -> None:
