@@ -162,4 +162,4 @@ def _records(recipe: Recipe, run: RunDir | None, data_dir: Path | None) -> int:
     """How many records the run was, or the recipe would be, trained on."""
     if run is not None:
         return int(ledger.read(run.ledger)[0].body["records"])
-    return len(prepare(recipe, data_dir).train)
+    return len(prepare(recipe.model_copy(update={"features": None}), data_dir).train)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.audit.attacks import Attack, Settings, attacks_for
-from tacit.audit.verdict import CONFIDENCE, Finding, Status, conclude
+from tacit.audit.verdict import CONFIDENCE, Finding, Status, check_confidence, conclude
 from tacit.board import Board
 from tacit.config import Recipe
 from tacit.errors import ArgumentError, RunError
@@ -81,6 +81,7 @@ def audit(
     Guarantee: if everything is as promised, the audited ε exceeds the proven one with probability
     at most 1 − confidence, all attacks together.
     """
+    check_confidence(confidence)
     run = RunDir.open(Path(what)) if (Path(what) / "ledger.jsonl").is_file() else None
     if run is None:
         recipe = recipe_for(what, changes or {})

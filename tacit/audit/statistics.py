@@ -33,11 +33,15 @@ def sampled(seen: Seen, rate: float, noise: float, replaced: bool) -> Array:
 
 def _sampled_ratio(values: Array, rate: float, noise: float | Array, replaced: bool) -> Array:
     """ln of the density with the canary over that without it, or with its opposite."""
-    squared = np.square(noise)
-    present = np.log1p(rate * np.expm1((values - 0.5) / squared))
-    if not replaced:
-        return np.asarray(present)
-    return np.asarray(present - np.log1p(rate * np.expm1((-values - 0.5) / squared)))
+    present = _log_mixture((values - 0.5) / np.square(noise), rate)
+    return present - _log_mixture((-values - 0.5) / np.square(noise), rate) if replaced else present
+
+
+def _log_mixture(ratio: Array, rate: float) -> Array:
+    """ln(1 − rate + rate·e^ratio)."""
+    if rate == 1:
+        return ratio
+    return np.asarray(np.logaddexp(np.log1p(-rate), np.log(rate) + ratio))
 
 
 def in_groups(

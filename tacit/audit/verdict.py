@@ -84,6 +84,12 @@ class Finding:
         return {**asdict(self), "proven": proven, **said}
 
 
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence that means nothing."""
+    if not 0.5 <= confidence < 1:
+        raise ArgumentError(f"confidence is {confidence:g}; it must be at least 0.5 and below 1")
+
+
 def conclude(
     attack: str,
     runs: Sequence[Played],
@@ -98,8 +104,7 @@ def conclude(
     probability at most 1 − confidence. All bounds are taken, of all `attacks` that are tried, each
     with an equal part of the error; the largest counts.
     """
-    if not 0.5 <= confidence < 1:
-        raise ArgumentError(f"confidence is {confidence}; it must lie between 0.5 and 1, below 1")
+    check_confidence(confidence)
     first = runs[0]
     if any((run.event, run.relation) != (first.event, first.relation) for run in runs):
         raise ArgumentError("the runs of a game were not charged the same; audit them apart")

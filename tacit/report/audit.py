@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
 from tacit.report import values
 from tacit.report.axes import BLUE, VERMILLION, new_axes
 from tacit.report.chart import Chart
@@ -110,8 +112,10 @@ def _roc(one: Mapping[str, Any], number: int) -> Chart | None:
     if len(points) < 2:
         return None
     figure, axes = new_axes("False positive rate", "True positive rate")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):
+        scale("log")
+        axis.set_major_formatter(FuncFormatter(_rate))
+        axis.set_minor_formatter(NullFormatter())
     line = [(max(x, _LOWEST), y) for x, y, _ in points if y > 0]
     limit = [(x, most) for x, _, most in points if x >= _LOWEST]
     diagonal = [_LOWEST, 1.0]
@@ -122,14 +126,19 @@ def _roc(one: Mapping[str, Any], number: int) -> Chart | None:
         axes.plot(*zip(*line, strict=True), color=BLUE, label="the attack")
     axes.set_xlim(_LOWEST, 1)
     axes.set_ylim(_LOWEST, 1.1)
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="upper left", frameon=False)
     name = values.plain(one.get("attack"))
     caption = (
         "How many of those who took part the attack finds, against how many others it accuses."
-        " No attack can lie above the proven curve but by chance."
+        " No attack can lie above the proven curve but by chance, which is large where few are"
+        " accused."
     )
     rows = [("false positives", "true positives", "allowed"), *points]
     return Chart(f"roc-{number}", f"ROC curve: {name}", caption, figure, rows)
+
+
+def _rate(share: float, _: int) -> str:
+    return f"{100 * share:g} %"
 
 
 def _is_point(point: object) -> bool:

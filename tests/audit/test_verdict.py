@@ -103,6 +103,17 @@ def test_noise_is_scaled_inside_every_event() -> None:
     assert Promised(event, Relation.ZERO_OUT).with_noise(0.5).event == expected
 
 
+def test_a_relation_without_a_proof_of_its_own_is_covered_in_two_steps() -> None:
+    """An RDP filter is proven for records that are present or absent only."""
+    once = events.adaptive(events.poisson(0.1, events.gaussian(2.0)), 8.0)
+    epsilon = Promised(once, REPLACE).epsilon(1e-5)
+    inner = Promised(once, ADD).epsilon(1e-5)
+    assert 2 * inner < epsilon < 4 * inner
+    assert Promised(once, REPLACE).allowed(np.array([0.1]))[0] == 1.0
+    ordered = events.fixed_order(events.gaussian(1.0))
+    assert math.isinf(Promised(ordered, ADD).epsilon(1e-5))
+
+
 @pytest.mark.parametrize(
     ("said", "relation", "expected"),
     [
