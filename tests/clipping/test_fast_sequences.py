@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_fast_support import (
     booleans,
     error_within,
+    largest_error,
     rows,
     small,
     some_rule,
@@ -20,6 +21,8 @@ from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from test_fast_support import seeded as seeded
 from torch import Tensor, nn
+
+from tacit.models import build
 
 
 class Attending(nn.Module):
@@ -150,3 +153,10 @@ def test_packed_sequences() -> None:
     assert (
         error_within(Packed(), torch.randn(3, 4, 2), torch.tensor([2, 4, 3]), views=1, rule=2) <= 1
     )
+
+
+@pytest.mark.parametrize("name", ["text-mean", "text-linear", "text-lstm"])
+def test_networks_for_texts(name: str) -> None:
+    ids = torch.randint(0, 20, (6, 9))
+    ids[0, 2:] = 0
+    assert largest_error(build(name, (9,), 2, tokens=20), ids) <= 1
