@@ -129,6 +129,7 @@ def _feedback(parts: Parts, chosen: SelectiveRecipe, gatherer: Gatherer) -> Feed
 def _promise(
     chosen: SelectiveRecipe, schedule: SelectiveSchedule, relation: Relation, decay: Decay | None
 ) -> Promise:
+    in_full = schedule.compares or (decay is None and schedule.coin is None)
     least, most = schedule.acceptance.bounds
     details = {
         "noise_multiplier": schedule.noise,
@@ -148,7 +149,7 @@ def _promise(
         method=getattr(chosen, "name", "selective"),
         relation=relation,
         steps=schedule.steps,
-        released=_RELEASED if schedule.coin else (*_RELEASED, "the noisy result of every test"),
+        released=(*_RELEASED, "the noisy result of every test") if in_full else _RELEASED,
         sampling=(
             "Poisson, for gradients and tests independently: every record with probability"
             f" {schedule.probability:.8g} and {schedule.test_probability:.8g} at every trial"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from dp_accounting import DpEvent
 
-from tacit.errors import LedgerError, NoProofError
+from tacit.errors import LedgerError
 from tacit.privacy import accountants, elementary, events, tradeoff
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.ledger import Entry, spent
@@ -144,16 +144,9 @@ _FALSE_ALARMS = (
 )
 
 
-def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]] | None:
-    """Rates of false alarms, and below which rate of misses no attack gets; rounded down.
-
-    None where a bound at a single δ is all that is proven.
-    """
-    try:
-        curve = tradeoff.of(event, relation)
-    except NoProofError:
-        return None
-    misses = curve.misses(np.array(_FALSE_ALARMS))
+def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]]:
+    """Rates of false alarms, and below which rate of misses no attack gets; rounded down."""
+    misses = tradeoff.of(event, relation).misses(np.array(_FALSE_ALARMS))
     return [
         [alpha, math.floor(float(beta) * 1e6) / 1e6]
         for alpha, beta in zip(_FALSE_ALARMS, misses, strict=True)

@@ -148,9 +148,9 @@ class SelectiveSchedule:
     def cheapest(self, delta: float) -> SelectiveSchedule:
         """The same trials with whichever accounting covers them at the smaller ε."""
         thinned, all_charged = self.thinned(delta), replace(self, coin=None)
-        if thinned is None or thinned.proven(delta) >= all_charged.proven(delta):
-            return all_charged
-        return thinned
+        if thinned is not None and thinned.proven(delta) < all_charged.proven(delta):
+            return thinned
+        return all_charged
 
 
 @lru_cache(maxsize=256)

@@ -128,10 +128,11 @@ def bit_divergences(points: Sequence[tuple[float, float]], orders: Sequence[floa
 
 def _bernoulli(alphas: Array, x: Array, y: Array) -> Array:
     """ln(1 + y·(e^(α ln(x/y)) − 1) + (1−y)·(…))/(α−1), which keeps the digits of small values."""
-    up, down = np.log1p((x - y) / y), np.log1p((y - x) / (1 - y))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        up, down = np.log1p((x - y) / y), np.log1p((y - x) / (1 - y))
         moment = y * np.expm1(alphas * up) + (1 - y) * np.expm1(alphas * down)
-    return np.asarray(np.log1p(np.maximum(moment, 0.0)) / (alphas - 1))
+    moment = np.where(np.isnan(moment), np.inf, np.maximum(moment, 0.0))
+    return np.asarray(np.log1p(moment) / (alphas - 1))
 
 
 def trial_divergences(

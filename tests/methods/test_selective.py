@@ -109,6 +109,22 @@ def test_a_trial_is_charged_by_thinning_in_full_or_through_the_filter(
     assert found["decayed"]["adaptive"] > 1
 
 
+def test_noisy_results_are_released_only_where_they_are_charged(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    noisy = {
+        name: "the noisy result of every test"
+        in prepared(tmp_path / name, records, **chosen).method.promise.released
+        for name, chosen in {
+            "thinned": {},
+            "averaged": {"buffer": 2, "choice": "average"},
+            "decayed": {"decay": True, "feedback_batch_size": 100},
+            "compared": {"buffer": 2},
+        }.items()
+    }
+    assert noisy == {"thinned": False, "averaged": False, "decayed": False, "compared": True}
+
+
 def test_a_trial_is_on_disk_before_its_outcome_is_known(
     tmp_path: Path, records: TensorRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,15 @@ def test_the_best_coin_beats_others_and_charging_all() -> None:
     assert best.proven(DELTA) < 1.03 < MNIST.proven(DELTA)
 
 
+@pytest.mark.parametrize("beta", [-1000.0, -60.0, 60.0, 1000.0])
+@pytest.mark.parametrize("start", [MNIST, SUMMED])
+def test_thresholds_that_decide_everything_never_cost_more_than_charging_all(
+    start: SelectiveSchedule, beta: float
+) -> None:
+    extreme = replace(start, steps=100, test=replace(start.test, beta=beta))
+    assert 0 <= extreme.cheapest(DELTA).proven(DELTA) <= extreme.proven(DELTA) < 1
+
+
 def test_comparing_noisy_losses_again_is_charged_in_full() -> None:
     compared = replace(MNIST, compares=True)
     assert compared.thinned(DELTA) is None
