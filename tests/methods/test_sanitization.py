@@ -209,7 +209,7 @@ def test_the_head_alone_learns_from_activations_under_joint(tmp_path: Path) -> N
 
 def test_a_threshold_follows_the_weights(tmp_path: Path) -> None:
     steps = started(tmp_path / "run", recipe("paper", follow=0.1, epochs=3))
-    layer, weights = steps.state.model[2], steps.state.model[0].weight  # type: ignore[index]
+    layer, weights = steps.state.model[2], steps.state.model[0].weight.data  # type: ignore[index]
     assert float(layer.threshold) == pytest.approx(0.1 * float(weights.norm()))
     while steps.remaining:
         steps.advance(tacit.cross_entropy)
