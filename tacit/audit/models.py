@@ -30,7 +30,7 @@ from tacit.progress import Watcher
 from tacit.rundir import RunDir
 from tacit.train import Prepared, prepare
 
-_BATCH = 256
+_BATCH = 64  # gradients of so many records are held at once
 _LAST_TENSORS = 4  # weights and biases of the last two layers
 
 
