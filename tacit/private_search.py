@@ -124,7 +124,7 @@ class PrivateSearch:
         return written | {
             "planned": events.to_json(plan.event),
             "claimed": None,
-            "proof": "docs/proofs/selection.md",
+            "proof": f"docs/proofs/selection.md, for runs that {written['proof']} covers",
             "not_covered": [*written["not_covered"], _HIDDEN],
             "expected_runs": self.law.mean,
             "settings_to_try": len(recipes),
