@@ -164,30 +164,34 @@ def search(
     Given again after an interruption, it goes on. Nothing is shown meanwhile: how many runs there
     are, and how they do, is hidden.
     """
-    if RunDir(out).ledger.exists():
-        run = directory(out, resume=True)
-        if released(run):
-            run.erase_private()
-            return certified(run)
+    resume = RunDir(out).ledger.exists()
+    run = directory(out, resume)
+    with started(run, resume):
         plan, recipes = wanted.plan()
-        book, source = Ledger.resume(run.ledger), run.load_key()[0]
-        _check_same(run, book, wanted.header(plan, recipes, source))
-    else:
-        run = directory(out, resume=False)
-        with started(run, resume=False):
-            plan, recipes = wanted.plan()
-            seed = wanted.recipe.run.seed
-            new = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
-            source = new.apart("search over settings")
+        if not resume:
+            source = _new_key(wanted.recipe)
             run.save_key(source, 0)
             book = Ledger.create(run.ledger, wanted.header(plan, recipes, source))
+        elif released(run):
+            same = wanted.header(plan, recipes, _new_key(wanted.recipe)) | {"key": None}
+            _check_same(run, ledger.read(run.ledger)[0].body | {"key": None}, same)
+            run.erase_private()
+            return certified(run)
+        else:
+            book, source = Ledger.resume(run.ledger), run.load_key()[0]
+            _check_same(run, book.entries[0].body, wanted.header(plan, recipes, source))
     if not any(entry.kind == "charge" for entry in book.entries):
         book.charge(0, 0, plan.event)
     return _released(run, book, *_best(wanted, recipes, run, source, jobs, data_dir))
 
 
-def _check_same(run: RunDir, book: Ledger, header: dict[str, Any]) -> None:
-    written = book.entries[0].body
+def _new_key(recipe: Recipe) -> RandomSource:
+    seed = recipe.run.seed
+    new = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
+    return new.apart("search over settings")
+
+
+def _check_same(run: RunDir, written: dict[str, Any], header: dict[str, Any]) -> None:
     differing = [key for key in header if header[key] != written.get(key) and key != "versions"]
     if differing:
         raise RunError(

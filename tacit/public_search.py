@@ -21,9 +21,10 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from tacit.board import Board
+from tacit.board import Board, SilentBoard
 from tacit.config import Recipe
 from tacit.errors import ArgumentError, RunError
+from tacit.progress import Moment
 from tacit.rundir import RunDir
 from tacit.search_space import Choice, Range, Settings, Space, changed
 from tacit.sweep import Training, train_all
@@ -55,7 +56,24 @@ def search(
 
     Given again after an interruption it goes on: what was tried is on disk before it is trained.
     """
-    asked = _asked(out, recipe, space)
+    asked, watching = _asked(out, recipe, space), board or SilentBoard()
+    names = [_name(place) for place in range(max(trials, len(asked)))]
+    finished = sum(_training(recipe, s, i, out).finished for i, s in enumerate(asked))
+    with watching:
+        watching.expect(dict.fromkeys(names[finished:], "search"), finished, jobs)
+        return _searched(recipe, space, trials, out, asked, jobs, data_dir, _Shared(watching))
+
+
+def _searched(
+    recipe: Recipe,
+    space: Space,
+    trials: int,
+    out: Path,
+    asked: list[Settings],
+    jobs: int,
+    data_dir: Path | None,
+    board: Board,
+) -> list[Trial]:
     while True:
         trainings = [
             _training(recipe, settings, place, out) for place, settings in enumerate(asked)
@@ -71,7 +89,27 @@ def search(
 def _training(recipe: Recipe, settings: Settings, place: int, out: Path) -> Training:
     wanted = changed(recipe, settings)
     path = out / f"{place:04d}-{wanted.digest()[:8]}"
-    return Training(path.name, "search", wanted, path)
+    return Training(_name(place), "search", wanted, path)
+
+
+def _name(place: int) -> str:
+    return f"trial {place + 1}"
+
+
+class _Shared(SilentBoard):
+    """A board that is there for the whole search, though trials come a few at a time."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def started(self, name: str) -> None:
+        self._board.started(name)
+
+    def show(self, name: str, moment: Moment) -> None:
+        self._board.show(name, moment)
+
+    def ended(self, name: str, failure: str = "") -> None:
+        self._board.ended(name, failure)
 
 
 def _trial(settings: Settings, training: Training) -> Trial:

@@ -75,11 +75,16 @@ def tune_on_public(
         stand_in, space, trials, out / "search", jobs=jobs, data_dir=data_dir, board=board
     )
     best = max(done, key=lambda trial: trial.score)
-    final = changed(recipe, {**best.settings, "privacy.tuned_on": _said(space, done, public_data)})
+    chosen = {**best.settings, "privacy.tuned_on": _said(space, done, public_data)}
     path = out / "run"
-    resume = RunDir(path).ledger.exists()
+    final, resume = changed(recipe, chosen), RunDir(path).ledger.exists()
     if resume:
         final = stored_recipe(path)
+        if changed(final, chosen).digest() != final.digest():
+            raise ArgumentError(
+                f"{path} was trained with the settings of a shorter search; a second run would be a"
+                " second release. Give the command it was started with, or another --out"
+            )
     result = train(final, data_dir=data_dir, out=path, resume=resume, watcher=watcher)
     tried_settings = tuple((trial.settings, trial.accuracy) for trial in done)
     return Tuned(result, best.settings, tried_settings)

@@ -161,6 +161,8 @@ def test_a_search_that_is_interrupted_goes_on_with_the_same_runs_and_one_charge(
     released = [tmp_path / name / "weights.safetensors" for name in ("whole", "cut")]
     assert released[0].read_bytes() == released[1].read_bytes()
     assert tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5).settings == whole.settings
+    with pytest.raises(RunError, match="differs in"):
+        tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=6)
 
 
 def test_an_unfinished_search_cannot_be_changed_or_drawn_again(
