@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from dp_accounting import DpEvent
 from torch import Tensor, nn
 
 from tacit import native
@@ -91,7 +92,7 @@ def assemble(
         run.write(run.recipe, recipe.as_toml().encode())
         run.save_key(source, generation)
         run.write_json(run.private / "bits.json", bits)
-        header = _header(recipe, method, records, source, _with_public(facts, public))
+        header = header_of(recipe, method, records, source, with_public(facts, public))
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
         run.save_checkpoint(state.snapshot())
@@ -109,6 +110,25 @@ def assemble(
     return Steps(method, state, ledger, source, generation, _loss_check(model, records, recipe))
 
 
+def described(
+    model: nn.Module, records: Records, recipe: Recipe, public: Records | None = None
+) -> Method:
+    """The method of a recipe as a run would have it, to ask what it would promise and charge."""
+    steps = step_count(recipe, len(records))
+    _check_model(model, records, recipe)
+    memory: dict[str, Tensor] = {}
+    own = private_optimizer(recipe, model, steps, memory, None)
+    source = RandomSource.from_seed(0)
+    return build(Parts(recipe, model, records, own, source, memory, SumLog(), public))
+
+
+def planned_event(method: Method) -> DpEvent:
+    """At most what all steps together will release."""
+    if isinstance(method, Deciding):
+        return method.planned()
+    return events.counted(method.charge(step) for step in range(method.promise.steps))
+
+
 def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
     """Refuse a model that the method's proof does not cover; BatchNorm keeps no buffers."""
     across = recipe.method.layers_across_records(recipe.training.batch_size)
@@ -124,7 +144,7 @@ def _loss_check(model: nn.Module, records: Records, recipe: Recipe) -> LossCheck
     return LossCheck(model, records, alone=across == "refused")
 
 
-def _with_public(facts: Facts, public: Records | None) -> Facts:
+def with_public(facts: Facts, public: Records | None) -> Facts:
     if public is None:
         return facts
     said = (
@@ -212,16 +232,12 @@ def _restore(run: RunDir, state: TrainingState, ledger: Ledger) -> None:
         )
 
 
-def _header(
+def header_of(
     recipe: Recipe, method: Method, records: Records, source: RandomSource, facts: Facts
 ) -> dict[str, Any]:
     """The ledger's first entry: everything that the certificate will say."""
     privacy, promise = recipe.privacy, method.promise
     claim = method.claim(privacy.delta)
-    if isinstance(method, Deciding):
-        planned = method.planned()
-    else:
-        planned = events.counted(method.charge(step) for step in range(promise.steps))
     warnings = []
     if privacy.delta >= 1 / len(records):
         warnings.append(
@@ -239,7 +255,7 @@ def _header(
         "clipping": clipping_sentence(recipe),
         "delta": privacy.delta,
         "budget": privacy.epsilon,
-        "planned": events.to_json(planned),
+        "planned": events.to_json(planned_event(method)),
         "claimed": claim.as_json() if claim else None,
         "treated_as_public": [
             f"the number of training records, {len(records)}",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.commands import account, audit, compare, data, papers, plan, sanitize, train
+from tacit.commands import account, audit, compare, data, papers, plan, sanitize, train, tune
 from tacit.commands.many import ManyValues
 from tacit.commands.output import failed
 from tacit.errors import TacitError
@@ -47,6 +47,7 @@ app.command("account")(account.account)
 app.command("report")(account.report)
 app.command("compare", cls=ManyValues)(compare.compare)
 app.command("audit")(audit.audit)
+app.command("tune")(tune.tune)
 app.add_typer(papers.app, name="papers")
 app.add_typer(data.app, name="data")
 
@@ -67,6 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
             raise
-        way = "the same command" if given[:1] in (["compare"], ["audit"]) else "--resume"
+        way = "the same command" if given[:1] in (["compare"], ["audit"], ["tune"]) else "--resume"
         failed(f"interrupted; continue with {way}", INTERRUPTED, as_json="--json" in given)
         sys.exit(INTERRUPTED)

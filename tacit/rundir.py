@@ -190,7 +190,7 @@ class RunDir:
         if not self.private.exists():
             return
         key = self.private / "key.json"
-        kept = [path for path in self.private.iterdir() if path.is_file()]
+        kept = [path for path in self.private.rglob("*") if path.is_file()]
         for secret in sorted(kept, key=lambda path: path != key):
             _overwrite(secret)
         with _writing(self.private):

@@ -54,7 +54,7 @@ def check(
     entries = ledger.read(run.ledger)
     issued = certificate.issue(entries, delta=delta, accountant=accountant)
     checked, not_checked = ["the ledger's chain is whole"], [UNCOVERED]
-    unread = _check_recipe(run, entries[0].body)
+    unread = _check_recipe(run, _stated(entries))
     if unread:
         not_checked.insert(0, unread)
     else:
@@ -65,6 +65,12 @@ def check(
     else:
         _check_unreleased(run)
     return Checked(issued, tuple(checked), tuple(not_checked))
+
+
+def _stated(entries: list[ledger.Entry]) -> dict[str, Any]:
+    """What was promised, with what a search over settings chose in the end."""
+    chosen = [entry.body["selected"] for entry in entries if "selected" in entry.body]
+    return {**entries[0].body, **(chosen[-1] if chosen else {})}
 
 
 def _check_recipe(run: RunDir, promise: dict[str, Any]) -> str:

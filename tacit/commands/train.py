@@ -89,19 +89,22 @@ def train(
             {"run": str(result.path), "certificate": result.certificate, "metrics": result.metrics}
         )
         return
-    _show(result.certificate, result.metrics, result.path)
+    show_run(result.certificate, result.metrics, result.path)
 
 
-def changes_from(texts: list[str]) -> dict[str, str]:
+def changes_from(texts: list[str], option: str = "--set") -> dict[str, str]:
     """Recipe values by dotted key, from --set key=value."""
     pairs = [text.partition("=") for text in texts]
     for text, (key, equals, _) in zip(texts, pairs, strict=True):
         if not equals or not key:
-            raise ArgumentError(f"--set {text}: write it as key=value, such as privacy.delta=1e-6")
+            raise ArgumentError(
+                f"{option} {text}: write it as key=value, such as privacy.delta=1e-6"
+            )
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _show(certificate: dict[str, Any], metrics: dict[str, Any], path: Path) -> None:
+def show_run(certificate: dict[str, Any], metrics: dict[str, Any], path: Path) -> None:
+    """What a finished run promises and how well it does."""
     table = Table(title=certificate["title"], show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -115,7 +118,8 @@ def _show(certificate: dict[str, Any], metrics: dict[str, Any], path: Path) -> N
     table.add_row("ε claimed", values.proven(claimed["epsilon"]) if claimed else "no claim")
     table.add_row("ε audited", "not audited yet")
     noise = certificate.get("noise_multiplier")
-    table.add_row("steps", f"{certificate['charges']:,}" + (f", noise {noise:g}" if noise else ""))
+    steps = certificate["steps" if "expected_runs" in certificate else "charges"]
+    table.add_row("steps", f"{steps:,}" + (f", noise {noise:g}" if noise else ""))
     table.add_row("time", values.duration(metrics["training_seconds"]))
     screen.print(table)
     screen.print(certificate["verdict"], style="green" if proven else "red")

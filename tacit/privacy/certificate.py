@@ -28,7 +28,7 @@ _COPIED = (
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
     *("mechanism", "sensitivity_squared", "norm_groups", "mini_sets"),
     *("no_guarantee_because", "head_only", "variant"),
-    *("accounting", "test", "feedback"),
+    *("accounting", "test", "feedback", "expected_runs", "settings_to_try"),
 )
 AUDIT_LOOKED = "the figures of the audit, which were computed from training records without noise"
 ASSUMPTIONS = (
@@ -113,7 +113,8 @@ def issue(
         "trade_off": _trade_off(covering, relation) if private else None,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
-    certificate |= {key: promise[key] for key in _COPIED if key in promise}
+    stated = {**promise, **(release or {}).get("selected", {})}
+    certificate |= {key: stated[key] for key in _COPIED if key in stated}
     if audited and audited["on_training_records"]:
         certificate["not_covered"] = [*certificate["not_covered"], AUDIT_LOOKED]
     if release and "outcome" in release:
@@ -164,6 +165,8 @@ def _named(accountant: Accountant, event: DpEvent, delta: float, shown: Sequence
     """The accountant, and for which relations another one had to stand in for it."""
     if elementary.is_adaptive(event):
         return f"{Accountant.RDP.value} at one order, fixed in advance"
+    if elementary.is_selected(event):
+        return Accountant.RDP.value
     used = {each: accountants.applied(event, delta, each, accountant) for each in shown}
     if set(used.values()) == {Accountant.GAUSSIAN}:
         return Accountant.GAUSSIAN.value

@@ -56,6 +56,8 @@ _SETTINGS = (
     "accounting",
     "test",
     "feedback",
+    "expected_runs",
+    "settings_to_try",
     "outcome",
     "noise_multiplier",
     "sensitivity_squared",

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from dp_accounting.rdp import compute_epsilon
-from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -74,8 +73,16 @@ def epsilon_of(divergences: Array, delta: float) -> tuple[float, float]:
 
 
 def delta_of(divergences: Array, epsilon: float) -> float:
-    """δ at ε from the divergences at `ORDERS`."""
-    return float(compute_delta(ORDERS, divergences, epsilon)[0])
+    """δ at ε from the divergences at `ORDERS` (Canonne, Kamath and Steinke 2020), or the distance
+    of the two laws where that is less. As in dp-accounting, but for all orders at once.
+
+    >>> f"{delta_of(poisson_gaussian(1.0, 2.0, ORDERS), 2.5):.1e}"
+    '4.6e-07'
+    """
+    orders = np.asarray(ORDERS)
+    logs = (orders - 1) * (divergences - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+    distance = 0.5 * np.log(-np.expm1(-np.maximum(divergences, 0.0)) + 1e-300)
+    return math.exp(min(0.0, float(np.minimum(logs, distance).min())))
 
 
 def epsilon_at(order: float, divergence: float, delta: float) -> float:

@@ -7,6 +7,7 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
@@ -120,6 +121,14 @@ def test_with_the_same_knowledge_the_bound_is_the_published_one() -> None:
     one = elementary.divergences_of(run, ADD_REMOVE, rdp.ORDERS)
     ours = law.divergences(orders, one, lambda epsilon: rdp.delta_of(one, epsilon))
     np.testing.assert_allclose(ours, second._rdp, rtol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.5, 3.0, 12.0])
+def test_delta_from_divergences_is_that_of_dp_accounting(epsilon: float) -> None:
+    for sigma in (0.5, 2.0, 20.0):
+        one = rdp.poisson_gaussian(1.0, sigma, rdp.ORDERS)
+        theirs = compute_delta(rdp.ORDERS, one, epsilon)[0]
+        assert rdp.delta_of(one, epsilon) == pytest.approx(float(theirs), rel=1e-9)
 
 
 def test_the_cost_grows_with_the_runs_but_far_less_than_their_number() -> None:

@@ -1,0 +1,313 @@
+"""Private selection: charged once and ahead, resumed with the same runs, nothing else released."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tacit import private_search, verify
+from tacit.cli import main
+from tacit.config import Recipe
+from tacit.errors import ArgumentError, BudgetError, LedgerError, NoProofError, RunError
+from tacit.noise.source import RandomSource
+from tacit.privacy import accountants, events, ledger
+from tacit.privacy.relations import Relation
+from tacit.privacy.selection import RunCount, candidates_of
+from tacit.rundir import RunDir
+from tacit.sweep import Training
+from tacit.tune import Tuned, tune_privately
+
+RECORDS, HELD = 300, 60
+TRIED = {"training.learning_rate": "0.1,1,3", "method.clip": "0.5,1"}
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are tested elsewhere, and drawing takes most of the time."""
+
+    def write(run: Path) -> Path:
+        (run / "report.html").write_text("")
+        return run / "report.html"
+
+    monkeypatch.setattr("tacit.loop.write_report", write)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(RECORDS, 5, generator=generator)
+    path = tmp_path_factory.mktemp("data") / "records.npz"
+    np.savez(path, x=x.numpy(), y=(x[:, 0] > 0).long().numpy())
+    return path
+
+
+@pytest.fixture
+def recipe(data: Path) -> Recipe:
+    """Without sampling, so that planning takes no time."""
+    return Recipe.parse(
+        {
+            "data": {"name": str(data), "holdout": HELD, "options": {"classes": 2}},
+            "model": {"name": "linear"},
+            "privacy": {"epsilon": 3.0},
+            "training": {"epochs": 3, "batch_size": RECORDS - HELD},
+            "run": {"seed": 2, "evaluate_every": 100},
+        }
+    )
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Training]]:
+    """The runs that a search makes, in their order."""
+    seen: list[Training] = []
+    original = Training.do
+
+    def do(self: Training, *rest: Any) -> None:
+        seen.append(self)
+        original(self, *rest)
+
+    monkeypatch.setattr(Training, "do", do)
+    yield seen
+
+
+def charges(out: Path) -> list[dict[str, Any]]:
+    return [entry.body for entry in ledger.read(out / "ledger.jsonl") if entry.kind == "charge"]
+
+
+def test_a_search_releases_one_run_within_the_budget(
+    recipe: Recipe, made: list[Training], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    tuned = tune_privately(recipe, TRIED, out=out, runs=5)
+    assert 2.9 < tuned.result.epsilon <= 3.0
+    assert len(made) > 1 and tuned.tried == ()
+    charged = charges(out)
+    assert len(charged) == 1
+    event = events.from_json(charged[0]["event"])
+    assert (event.mean, event.shape) == (5.0, 1.0)
+    assert accountants.epsilon(event, 1e-5) == pytest.approx(tuned.result.epsilon, abs=1e-3)
+    assert not (out / "private").exists()
+    files = {path.name for path in out.iterdir()}
+    assert files == {
+        *("recipe.toml", "ledger.jsonl", "metrics.json", "weights.safetensors"),
+        *("certificate.json", "certificate.txt", "report.html"),
+    }
+    assert len(verify.check(out).checked) == 4
+
+
+def test_the_certificate_counts_the_runs_in_expectation_alone(
+    recipe: Recipe, made: list[Training], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    tuned = tune_privately(recipe, TRIED, out=out, runs=7, law="logarithmic")
+    issued = tuned.result.certificate
+    assert issued["expected_runs"] == 7 and issued["settings_to_try"] == 6
+    assert issued["tuning"].startswith("counted: ") and "7 runs in expectation" in issued["tuning"]
+    assert issued["accountant"] == "rdp" and "selection.md" in issued["proof"]
+    assert any("number of runs" in text for text in issued["not_covered"])
+    assert issued["budget"] == 3.0 and issued["claimed"] is None
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["epsilon_curve"] == [[1, tuned.result.epsilon]]
+    assert {e["epsilon"] for e in metrics["evaluations"]} == {tuned.result.epsilon}
+
+
+def test_the_best_run_is_the_one_that_is_released(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[tuple[float, bytes, bytes]] = []
+    original = private_search._score
+
+    def score(wanted: Any, training: Training, *rest: Any) -> float:
+        found = original(wanted, training, *rest)
+        run = RunDir(training.out)
+        seen.append((found, run.weights.read_bytes(), run.recipe.read_bytes()))
+        return found
+
+    monkeypatch.setattr(private_search, "_score", score)
+    tune_privately(recipe, TRIED, out=tmp_path / "out", runs=6)
+    best = max(seen, key=lambda each: each[0])
+    assert len({each[0] for each in seen}) > 1
+    assert (tmp_path / "out" / "weights.safetensors").read_bytes() == best[1]
+    assert (tmp_path / "out" / "recipe.toml").read_bytes() == best[2]
+
+
+def test_a_search_that_is_interrupted_goes_on_with_the_same_runs_and_one_charge(
+    recipe: Recipe, made: list[Training], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = tune_privately(recipe, TRIED, out=tmp_path / "whole", runs=5)
+    planned = [(t.name, t.recipe.digest()) for t in made]
+    made.clear()
+    watched = Training.do
+
+    def interrupted(self: Training, *rest: Any) -> None:
+        assert len(charges(tmp_path / "cut")) == 1, "charged before the first run"
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        watched(self, *rest)
+
+    monkeypatch.setattr(Training, "do", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5)
+    assert not (tmp_path / "cut" / "weights.safetensors").exists()
+    monkeypatch.setattr(Training, "do", watched)
+    again = tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5)
+    assert [(t.name, t.recipe.digest()) for t in made] == planned
+    assert len(charges(tmp_path / "cut")) == 1
+    assert again.settings == whole.settings
+    released = [tmp_path / name / "weights.safetensors" for name in ("whole", "cut")]
+    assert released[0].read_bytes() == released[1].read_bytes()
+    assert tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5).settings == whole.settings
+    with pytest.raises(RunError, match="differs in"):
+        tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=6)
+
+
+def test_an_unfinished_search_cannot_be_changed_or_drawn_again(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(self: Training, *rest: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Training, "do", stop)
+        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
+    with pytest.raises(RunError, match="differs in"):
+        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=6)
+    with pytest.raises(RunError, match="differs in"):
+        tune_privately(recipe, {**TRIED, "method.clip": "0.5"}, out=tmp_path / "out", runs=5)
+    run = RunDir(tmp_path / "out")
+    run.save_key(RandomSource.from_seed(99), 0)
+    with pytest.raises(RunError, match="key"):
+        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
+    (run.private / "key.json").unlink()
+    with pytest.raises(RunError, match="key"):
+        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
+
+
+def test_a_charged_score_is_part_of_every_run_and_needs_no_public_records(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scores: list[float] = []
+    original = private_search._score
+
+    def score(*given: Any) -> float:
+        scores.append(original(*given))
+        return scores[-1]
+
+    monkeypatch.setattr(private_search, "_score", score)
+    plain = recipe.with_settings(holdout=0)
+    out = tmp_path / "out"
+    with pytest.raises(ArgumentError, match="holdout"):
+        tune_privately(plain, TRIED, out=out, runs=4)
+    assert not out.exists()
+    tuned = tune_privately(plain, TRIED, out=out, runs=4, score="charged", score_noise=9.0)
+    assert tuned.result.epsilon <= 3.0
+    event = events.from_json(charges(out)[0]["event"])
+    for run in candidates_of(event):
+        assert events.leaves(run)[events.bounded_gaussian(9.0)] == 1
+    right = np.array(scores) * RECORDS
+    assert np.all(np.abs(right - np.round(right)) > 1e-6), "no count is used without noise"
+    assert "charged" in tuned.result.certificate["tuning"]
+
+
+def test_scores_have_the_noise_that_is_charged(recipe: Recipe, tmp_path: Path) -> None:
+    from tacit.train import prepare, train
+
+    ready = prepare(recipe)
+    out = tmp_path / "run"
+    train(recipe, out=out)
+    wanted = private_search.PrivateSearch(ready, ({},), RunCount(2.0, 1.0), 9.0)
+    training = Training("run", "search", ready.recipe, out)
+    source = RandomSource.from_seed(8)
+    found = np.array([private_search._score(wanted, training, i, source) for i in range(150)])
+    assert np.std(found * len(ready.train)) == pytest.approx(9.0, rel=0.2)
+
+
+def test_candidates_that_release_more_get_more_noise(recipe: Recipe, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tune_privately(recipe, {"training.epochs": "1,4"}, out=out, runs=3)
+    listed = ledger.read(out / "ledger.jsonl")[0].body["candidates"]
+    noise = {each["training.epochs"]: each["privacy.noise"] for each in listed}
+    assert noise[4] == pytest.approx(2 * noise[1], rel=1e-3)
+
+
+def test_the_number_of_runs_and_the_candidates_follow_the_law(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    law, recipes = RunCount(4.0, 1.0), tuple(recipe.with_settings(clip=c) for c in (0.1, 1.0))
+    found = [
+        private_search._trainings(law, recipes, RunDir(tmp_path), RandomSource.from_seed(s), False)
+        for s in range(600)
+    ]
+    counts = np.array([len(each) for each in found])
+    assert counts.min() == 1
+    assert np.mean(counts) == pytest.approx(4.0, abs=0.6)
+    assert np.mean(counts == 1) == pytest.approx(0.25, abs=0.06)
+    clips = [t.recipe.method.clip for t in itertools.chain(*found)]
+    assert np.mean(np.array(clips) == 1.0) == pytest.approx(0.5, abs=0.05)
+
+
+def test_no_run_at_all_spends_the_budget_and_says_so(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(RunCount, "drawn", lambda self, uniform: 0)
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="0"):
+            tune_privately(recipe, TRIED, out=tmp_path / "out", runs=2, law="poisson")
+    assert len(charges(tmp_path / "out")) == 1
+
+
+def test_what_no_proof_covers_is_refused_and_leaves_nothing(recipe: Recipe, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    small = recipe.with_settings(batch_size=20, relation=Relation.REPLACE_ONE.value)
+    with pytest.raises(NoProofError, match="best of several"):
+        tune_privately(small, TRIED, out=out)
+    with pytest.raises(ArgumentError, match="plain"):
+        tune_privately(recipe.with_settings(method="plain"), {"training.epochs": "1,2"}, out=out)
+    with pytest.raises(ArgumentError, match="epsilon"):
+        tune_privately(recipe.with_settings(noise=1.0), TRIED, out=out)
+    with pytest.raises(ArgumentError, match="law"):
+        tune_privately(recipe, TRIED, out=out, law="uniform")
+    with pytest.raises(ArgumentError, match="score_noise"):
+        tune_privately(recipe, TRIED, out=out, score_noise=3.0)
+    assert not out.exists()
+
+
+def test_a_released_recipe_that_was_changed_is_noticed(recipe: Recipe, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tune_privately(recipe, TRIED, out=out, runs=2)
+    text = (out / "recipe.toml").read_text()
+    (out / "recipe.toml").write_text(text.replace("epochs = 3.0", "epochs = 4.0"))
+    with pytest.raises(LedgerError, match="not the recipe"):
+        verify.check(out)
+
+
+def test_the_command_shows_the_chosen_settings_and_nothing_of_the_other_runs(
+    recipe: Recipe,
+    made: list[Training],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.with_settings(seed=2).as_toml())
+    given = ["tune", str(path), "--on", "private", "--runs", "5", "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit) as ended:
+        main([*given, "--try", "training.learning_rate=0.1,1,3", "--epsilon", "2"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 0 and len(made) > 1
+    assert "chosen" in shown.out and "training.learning_rate" in shown.out
+    text = " ".join((shown.out + shown.err).split())
+    assert "5 runs are expected" in text and "5 runs in expectation" in text
+    for training in made:
+        assert training.name not in text
+    assert f"{len(made)} runs" not in text and f"{len(made)} of" not in text
+
+
+def test_as_json_holds_the_run_and_its_settings(recipe: Recipe, tmp_path: Path) -> None:
+    tuned = tune_privately(recipe, TRIED, out=tmp_path / "out", runs=2)
+    assert isinstance(tuned, Tuned)
+    values = tuned.as_json()
+    assert values["run"] == str(tmp_path / "out") and set(values["settings"]) == set(TRIED)
