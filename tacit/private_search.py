@@ -218,7 +218,7 @@ def _best(
     try:
         train_all(trainings, jobs=jobs, data_dir=data_dir)
     except RunError as error:
-        reason = str(error).partition("\n  ")[2].partition(": ")[2]
+        reason = str(error).splitlines()[1].partition(": ")[2]
         raise RunError(f"a run of the search failed, and so must the search: {reason}") from None
     scores = [_score(wanted, t, place, source) for place, t in enumerate(trainings)]
     best = max(range(len(scores)), key=lambda place: scores[place])

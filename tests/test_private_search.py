@@ -250,6 +250,19 @@ def test_the_number_of_runs_and_the_candidates_follow_the_law(
     assert np.mean(np.array(clips) == 1.0) == pytest.approx(0.5, abs=0.05)
 
 
+def test_a_failure_does_not_count_the_runs(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(self: Training, *rest: Any) -> None:
+        raise ArgumentError("no luck")
+
+    monkeypatch.setattr(Training, "do", fail)
+    with pytest.raises(RunError) as failed:
+        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
+    expected = "a run of the search failed, and so must the search: no luck"
+    assert str(failed.value) == expected
+
+
 def test_no_run_at_all_spends_the_budget_and_says_so(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
