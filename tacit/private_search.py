@@ -275,7 +275,8 @@ def _released(run: RunDir, book: Ledger, chosen: RunDir, score: float) -> Result
     metrics = run.read_json(chosen.metrics)
     for evaluation in metrics["evaluations"]:
         evaluation["epsilon"] = whole
-    run.write_json(run.metrics, metrics | {"epsilon_curve": [(1, whole)]})
+    spent_at_once = [(1, whole), (promise["steps"], whole)]
+    run.write_json(run.metrics, metrics | {"epsilon_curve": spent_at_once})
     body = {"weights_sha256": run.weights_hash(), "outcome": outcome, "selected": selected}
     book.append("release", body)
     book.close()

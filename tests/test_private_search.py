@@ -111,7 +111,7 @@ def test_the_certificate_counts_the_runs_in_expectation_alone(
     assert any("number of runs" in text for text in issued["not_covered"])
     assert issued["budget"] == 3.0 and issued["claimed"] is None
     metrics = json.loads((out / "metrics.json").read_text())
-    assert metrics["epsilon_curve"] == [[1, tuned.result.epsilon]]
+    assert metrics["epsilon_curve"] == [[step, tuned.result.epsilon] for step in (1, 3)]
     assert {e["epsilon"] for e in metrics["evaluations"]} == {tuned.result.epsilon}
 
 
