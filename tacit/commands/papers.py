@@ -38,6 +38,7 @@ def listing(
         return
     rows: list[dict[str, Any]] = [
         {
+            "paper": paper.title,
             "item": f"{paper.number}/{item.name}",
             "title": item.title,
             "needs": item.datasets,
@@ -52,7 +53,11 @@ def listing(
     if json:
         print_json({"items": rows})
         return
+    shown = ""
     for row in rows:
+        if row["paper"] != shown:
+            shown = row["paper"]
+            screen.print(f"\n{shown}", style="bold underline", soft_wrap=True)
         cost = row["minutes_per_run"]
         facts = [
             ", ".join(row["needs"]),
