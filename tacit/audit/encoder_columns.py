@@ -18,16 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.audit.protocol import Played, Progress, claimed_epsilon
+from tacit.audit.protocol import Played, Progress
+from tacit.audit.recipe_game import RecipeGame, outcome
 from tacit.audit.scores import Array, Coins, Scores
 from tacit.audit.watching import Passed
-from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError
 from tacit.loop import fit
-from tacit.privacy import events, ledger
 from tacit.privacy.relations import Relation
-from tacit.rundir import RunDir
 from tacit.train import Prepared, prepare
 
 _MOST = 400
@@ -37,27 +35,16 @@ _GENTLE = {"optimizer": "sgd", "learning_rate": 0.002, "momentum": 0.0, "weight_
 
 
 @dataclass(frozen=True)
-class EncoderColumns:
+class EncoderColumns(RecipeGame):
     """The game for a recipe whose network begins with a linear layer on the features.
 
     No guarantee depends on how the weights are updated, so small plain steps are taken: large
     ones drive activations out of their range, where nothing passes back to the encoder.
     """
 
-    recipe: Recipe
-    canaries: int
-    data_dir: Path | None = None
-
     @property
     def name(self) -> str:
         return "encoder columns"
-
-    @property
-    def delta(self) -> float:
-        return self.recipe.privacy.delta
-
-    def digest(self) -> str:
-        return f"{self.recipe.digest()} {self.canaries}"
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One training."""
@@ -79,14 +66,9 @@ class EncoderColumns:
                 out=out,
                 watcher=Passed(progress),
             )
-            entries = ledger.read(RunDir(out).ledger)
-        return Played(
-            Scores(_scores(first.weight.detach() - before, marks, reference), heads),
-            events.counted(events.leaves(ledger.spent(entries))),
-            Relation.REPLACE_FEATURES,
-            independent=False,
-            claimed=claimed_epsilon(entries[0].body, Relation.REPLACE_FEATURES),
-        )
+            moved = first.weight.detach() - before
+            scores = Scores(_scores(moved, marks, reference), heads)
+            return outcome(out, scores, Relation.REPLACE_FEATURES)
 
 
 def _first_layer(model: nn.Module, features: int) -> nn.Linear:

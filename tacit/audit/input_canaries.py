@@ -16,16 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.audit.protocol import Played, Progress, claimed_epsilon
+from tacit.audit.protocol import Played, Progress
+from tacit.audit.recipe_game import RecipeGame, outcome
 from tacit.audit.scores import Scores
 from tacit.audit.watching import Passed
-from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError
 from tacit.loop import fit
-from tacit.privacy import events, ledger
 from tacit.privacy.relations import Relation
-from tacit.rundir import RunDir
 from tacit.train import prepare
 
 _MOST_SHARE = 0.5  # of the training records; the others keep their labels
@@ -33,23 +31,12 @@ _BATCH = 512
 
 
 @dataclass(frozen=True)
-class InputCanaries:
+class InputCanaries(RecipeGame):
     """The game for any recipe with at least three classes, or two with one of them wrong."""
-
-    recipe: Recipe
-    canaries: int
-    data_dir: Path | None = None
 
     @property
     def name(self) -> str:
         return "input canaries"
-
-    @property
-    def delta(self) -> float:
-        return self.recipe.privacy.delta
-
-    def digest(self) -> str:
-        return f"{self.recipe.digest()} {self.canaries}"
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One training."""
@@ -72,14 +59,8 @@ class InputCanaries:
             out = Path(place) / "run"
             recipe = ready.recipe.with_settings(seed=seed)
             fit(model, train, recipe=recipe, out=out, public=ready.public, watcher=Passed(progress))
-            entries = ledger.read(RunDir(out).ledger)
-        return Played(
-            Scores(_preference(model, train, places, pairs), heads),
-            events.counted(events.leaves(ledger.spent(entries))),
-            Relation.REPLACE_ONE,
-            independent=False,
-            claimed=claimed_epsilon(entries[0].body, Relation.REPLACE_ONE),
-        )
+            scores = Scores(_preference(model, train, places, pairs), heads)
+            return outcome(out, scores, Relation.REPLACE_ONE)
 
 
 def _two_labels(

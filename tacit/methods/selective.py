@@ -122,7 +122,8 @@ class Selective(ClippedMethod):
         if self._decay is not None and self._question() is not None:
             self._turn(self._decay.feedback.accuracy(step, self._state.model, batches))
             return
-        self._ask_public(step)
+        if self.course.accuracy is None:
+            self._ask_public(step)  # a first accuracy turns nothing, so the charge still holds
         base = self._state.snapshot()
         test = self._schedule_now().test
         change = self._try(step, loss, batches)

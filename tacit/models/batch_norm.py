@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.clipping.contract import Batch
 from tacit.models.validate import BATCH_NORMS
@@ -20,7 +21,7 @@ from tacit.models.validate import BATCH_NORMS
 Features = Iterable[Tensor]
 
 
-def layers(model: nn.Module) -> dict[str, nn.Module]:
+def layers(model: nn.Module) -> dict[str, _BatchNorm]:
     """The BatchNorm layers by name, in the order in which they are registered."""
     return {name: m for name, m in model.named_modules() if isinstance(m, BATCH_NORMS)}
 
@@ -28,16 +29,16 @@ def layers(model: nn.Module) -> dict[str, nn.Module]:
 def seal(model: nn.Module) -> None:
     """Take the running buffers away: layers normalise by the batch at hand, always."""
     for layer in layers(model).values():
-        layer.track_running_stats = False  # type: ignore[assignment]
-        layer.running_mean = layer.running_var = layer.num_batches_tracked = None  # type: ignore[assignment]
+        layer.track_running_stats = False
+        layer.running_mean = layer.running_var = layer.num_batches_tracked = None
 
 
-def fill(layer: nn.Module, mean: Tensor, square: Tensor) -> None:
+def fill(layer: _BatchNorm, mean: Tensor, square: Tensor) -> None:
     """Give a layer buffers from a mean and a mean square per channel; a variance is positive."""
     variance = (square - mean.square()).clamp_min(1e-5)
     layer.running_mean, layer.running_var = mean.clone(), variance
     layer.num_batches_tracked = torch.tensor(0)
-    layer.track_running_stats = True  # type: ignore[assignment]
+    layer.track_running_stats = True
 
 
 def load(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
@@ -62,11 +63,11 @@ def fill_from_public(model: nn.Module, batches: Callable[[], Iterable[Batch]]) -
             fill(layer, *mean.chunk(2))
 
 
-def in_order_of_use(model: nn.Module, batch: Batch) -> dict[str, nn.Module]:
+def in_order_of_use(model: nn.Module, batch: Batch) -> dict[str, _BatchNorm]:
     """The BatchNorm layers in the order in which a forward pass reaches them."""
-    used: dict[str, nn.Module] = {}
+    used: dict[str, _BatchNorm] = {}
 
-    def noticed(name: str, layer: nn.Module) -> None:
+    def noticed(name: str, layer: _BatchNorm) -> None:
         used.setdefault(name, layer)
 
     handles = [

@@ -247,7 +247,10 @@ def build(
         if initial != "torch":
             for module in model.modules():
                 _initialise(module, initial)
-        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+        for parameter in model.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        return model
 
 
 def _initialise(module: nn.Module, initial: InitialWeights) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.clipping.contract import Batch, LossFunction, check_losses
 from tacit.errors import ModelError
@@ -100,12 +101,12 @@ def mended(model: nn.Module) -> nn.Module:
     return repaired
 
 
-def _instead_of(norm: nn.Module) -> nn.GroupNorm:
+def _instead_of(norm: _BatchNorm) -> nn.GroupNorm:
     """A GroupNorm of the same width; in one group where a record may have one value per channel."""
-    channels = int(norm.num_features)  # type: ignore[arg-type]
+    channels = norm.num_features
     most = 1 if isinstance(norm, nn.BatchNorm1d) else min(32, channels)
     groups = next(g for g in range(most, 0, -1) if channels % g == 0)
-    return nn.GroupNorm(groups, channels, eps=float(norm.eps), affine=bool(norm.affine))  # type: ignore[arg-type]
+    return nn.GroupNorm(groups, channels, eps=norm.eps, affine=norm.affine)
 
 
 def _of(name: str, module: nn.Module) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def poisson(probability: float, event: DpEvent) -> DpEvent:
 
 
 @dataclass(frozen=True)
-class BoundedGaussianDpEvent(DpEvent):  # type: ignore[misc]
+class BoundedGaussianDpEvent(DpEvent):
     """A vector that no change of one record moves by more than 1, released with normal noise.
 
     Unlike a Gaussian event on a sum, whose sensitivity doubles when a record is replaced, this one
@@ -90,7 +90,7 @@ def subset(size: int, of: int, event: DpEvent) -> DpEvent:
 
 
 @dataclass(frozen=True)
-class FixedOrderDpEvent(DpEvent):  # type: ignore[misc]
+class FixedOrderDpEvent(DpEvent):
     """`event`, where every record has its place in an order that is fixed in advance.
 
     Adding or removing a record would move the others, so only relations that keep the number of
@@ -106,7 +106,7 @@ def fixed_order(event: DpEvent) -> DpEvent:
 
 
 @dataclass(frozen=True)
-class VisibleDpEvent(DpEvent):  # type: ignore[misc]
+class VisibleDpEvent(DpEvent):
     """`event`, where each record takes part by a public coin of its own.
 
     Who takes part, and with which label, is public, so only a change of features is covered. At
@@ -126,7 +126,7 @@ def visible(probability: float, event: DpEvent) -> DpEvent:
 
 
 @dataclass(frozen=True)
-class ThinnedDpEvent(DpEvent):  # type: ignore[misc]
+class ThinnedDpEvent(DpEvent):
     """`event`, its result kept with a probability that `test` bounds, and nothing otherwise.
 
     The noisy value that decided about it is not used again. `coin` is part of the proof alone.
@@ -144,7 +144,7 @@ def thinned(event: DpEvent, test: AcceptanceTest, coin: float) -> DpEvent:
 
 
 @dataclass(frozen=True)
-class AdaptiveDpEvent(DpEvent):  # type: ignore[misc]
+class AdaptiveDpEvent(DpEvent):
     """`event`, where its noise depended on earlier results.
 
     Such events add up at one Rényi order, fixed before the first of them, and not otherwise.
@@ -160,7 +160,7 @@ def adaptive(event: DpEvent, order: float) -> DpEvent:
 
 
 @dataclass(frozen=True)
-class FilterDpEvent(DpEvent):  # type: ignore[misc]
+class FilterDpEvent(DpEvent):
     """Everything that a filter lets through: divergences of one order up to a limit."""
 
     order: float

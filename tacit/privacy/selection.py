@@ -142,7 +142,7 @@ def _mean(gamma: float, shape: float) -> float:
 
 
 @dataclass(frozen=True)
-class OneOfDpEvent(DpEvent):  # type: ignore[misc]
+class OneOfDpEvent(DpEvent):
     """One of these events, chosen without a look at the records; which one is released too."""
 
     events: tuple[DpEvent, ...]

@@ -1,6 +1,7 @@
 """Groups of layers clipped apart, or multiplied and clipped together: exact and bounded."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -195,9 +196,9 @@ def test_groups_by_layer_by_tensor_and_by_norm() -> None:
         (lambda g: g.merged([1.0], 1), "1 norms"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused(make: object, words: str) -> None:
+def test_rules_that_make_no_sense_are_refused(make: Callable[[Groups], object], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
-        make(Groups((("a",), ("b",))))  # type: ignore[operator]
+        make(Groups((("a",), ("b",))))
 
 
 def test_groups_of_another_model_are_refused() -> None:
