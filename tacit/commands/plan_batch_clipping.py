@@ -10,7 +10,7 @@ import typer
 
 from tacit.commands import plan_options as options
 from tacit.commands.output import AsJson, screen
-from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, warnings_for
+from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, size_of, warnings_for
 from tacit.errors import ArgumentError
 from tacit.privacy import accountants, batch_plan, tradeoff
 from tacit.privacy.batch_plan import BatchSchedule, Sampling
@@ -89,11 +89,7 @@ def _answer(schedule: BatchSchedule, unknown: str, layers: int, delta: float) ->
         "noise_of_the_whole": schedule.noise,
         "sampling": schedule.sampling,
         "mini_sets": schedule.mini_sets,
-        "steps": schedule.steps,
-        "epochs": schedule.epochs,
-        "batch_size": schedule.batch_size,
-        "records": schedule.records,
-        "sampling_probability": schedule.probability,
+        **size_of(schedule),
         "delta": delta,
         "proven": _proven(schedule, delta),
         "claimed": claim.epsilon if claim else None,

@@ -9,7 +9,7 @@ import typer
 
 from tacit.commands import plan_options as options
 from tacit.commands.output import AsJson
-from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, warnings_for
+from tacit.commands.plan_output import cost_of, cuts, dry_run_of, show, size_of, warnings_for
 from tacit.privacy.certificate import SHOWN_RELATIONS, round_up
 from tacit.privacy.plan import Question, SampledSchedule, solve
 from tacit.privacy.relations import Relation
@@ -56,11 +56,7 @@ def _answer(
         "method": "dpsgd",
         "solved_for": solved_for,
         "noise": schedule.noise,
-        "steps": schedule.steps,
-        "epochs": schedule.epochs,
-        "batch_size": schedule.batch_size,
-        "records": schedule.records,
-        "sampling_probability": schedule.probability,
+        **size_of(schedule),
         "delta": delta,
         "proven": _proven(schedule, delta),
         "claimed": claim.epsilon,

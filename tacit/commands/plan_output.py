@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from rich.table import Table
 
@@ -62,6 +62,36 @@ def warnings_for(delta: float, records: int) -> list[str]:
     if delta < 1 / records:
         return []
     return [f"delta {delta:g} is at least one over {records} records"]
+
+
+class Sized(Protocol):
+    """What every plan on sampled records says of its size."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def epochs(self) -> float: ...
+
+    @property
+    def batch_size(self) -> float: ...
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def probability(self) -> float: ...
+
+
+def size_of(plan: Sized) -> dict[str, Any]:
+    """Its size, for the answer."""
+    return {
+        "steps": plan.steps,
+        "epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "records": plan.records,
+        "sampling_probability": plan.probability,
+    }
 
 
 def cuts(steps: int) -> list[int]:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from tacit.commands.output import AsJson, print_json, screen
-from tacit.commands.plan_output import cuts, warnings_for
+from tacit.commands.plan_output import cuts, size_of, warnings_for
 from tacit.errors import ArgumentError
 from tacit.privacy import accountants
 from tacit.privacy.certificate import round_up
@@ -110,11 +110,7 @@ def _answer(schedule: SanitizedSchedule, solved_for: str, delta: float) -> dict[
         "range": schedule.sanitizer.range,
         "width": schedule.sanitizer.width,
         "kept": schedule.sanitizer.kept,
-        "steps": schedule.steps,
-        "epochs": schedule.epochs,
-        "batch_size": schedule.batch_size,
-        "records": schedule.records,
-        "sampling_probability": schedule.probability,
+        **size_of(schedule),
         "delta": delta,
         "proven": _proven(schedule, delta),
         "no_guarantee_because": NO_GUARANTEE if paper else None,
