@@ -77,14 +77,17 @@ class FastEngine:
         refuse_mixing_layers(self._model)
         slots = self._current_slots()
         first = next(iter(slots.parameters.values()))
-        total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device).zero_()
+        total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
         totals = self.layout.views(total)
+        unwritten = set(totals)
         for batch in batches:
             rows = rows_of(batch, views)
             if rows.count:
                 recording = self._record(loss, batch, rows, slots)
                 with torch.no_grad():
-                    recording.finish(self.rule, totals)
+                    recording.finish(self.rule, totals, unwritten)
+        for name in unwritten:
+            totals[name].zero_()
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
     def _current_slots(self) -> Slots:

@@ -26,6 +26,10 @@ class Contribution(ABC):
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         """Add Σ factor · gradient over the records to `total`, a tensor of the slot's shape."""
 
+    def write_weighted(self, factors: Tensor, total: Tensor) -> None:
+        """The same for a `total` that holds nothing yet, not even zeros."""
+        self.add_weighted(factors, total.zero_())
+
     @abstractmethod
     def per_record(self) -> Tensor:
         """The gradients written out as [records, *slot shape]."""
@@ -56,19 +60,27 @@ def zeroed(tensor: Tensor, records: Tensor) -> Tensor:
 class Dense(Contribution):
     """Gradients written out in full."""
 
-    def __init__(self, gradients: Tensor) -> None:
+    def __init__(self, gradients: Tensor, squares: Tensor | None = None) -> None:
         self._gradients = gradients
+        self._squares = squares
 
     def squared_norms(self) -> Tensor:
-        return squared_rows(self._gradients)
+        return squared_rows(self._gradients) if self._squares is None else self._squares
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        self._put(factors, total, 1)
+
+    def write_weighted(self, factors: Tensor, total: Tensor) -> None:
+        self._put(factors, total, 0)
+
+    def _put(self, factors: Tensor, total: Tensor, kept: int) -> None:
         flat = self._gradients.reshape(self._gradients.shape[0], -1)
         factors = factors.to(flat.dtype)
         if total.is_contiguous():
-            total.view(-1).addmv_(flat.t(), factors)
+            total.view(-1).addmv_(flat.t(), factors, beta=kept)
         else:
-            total.add_(torch.mv(flat.t(), factors).view(total.shape))
+            before = total if kept else total.zero_()
+            before.add_(torch.mv(flat.t(), factors).view(total.shape))
 
     def per_record(self) -> Tensor:
         return self._gradients

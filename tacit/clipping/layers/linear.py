@@ -74,25 +74,35 @@ class _Linear(Operation):
             return input_gradient, []
         gradients: Gradients = []
         outputs = at.arrange(g, 1)
+        squares = squared_rows(outputs) if outputs.shape[1] == 1 else None
         if self._weight_slot is not None:
-            pairs = OuterProducts(at.arrange(x, 1), outputs, at.chooser)
+            pairs = OuterProducts(at.arrange(x, 1), outputs, at.chooser, squares)
             gradients.append((self._weight_slot, pairs))
         if self._bias_slot is not None:
-            gradients.append((self._bias_slot, Dense(at.summed(g, 1))))
+            summed = outputs[:, 0] if squares is not None else outputs.sum(1)
+            gradients.append((self._bias_slot, Dense(summed, squares)))
         return input_gradient, gradients
 
 
 class OuterProducts(Mergeable):
-    """Record r's gradient is Σ over positions p of outputs[r, p] ⊗ inputs[r, p]."""
+    """Record r's gradient is Σ over positions p of outputs[r, p] ⊗ inputs[r, p].
 
-    def __init__(self, inputs: Tensor, outputs: Tensor, chooser: Chooser) -> None:
+    `squares` are the squared norms of the outputs, where there is one position and who made this
+    needs them as well.
+    """
+
+    def __init__(
+        self, inputs: Tensor, outputs: Tensor, chooser: Chooser, squares: Tensor | None = None
+    ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._chooser = chooser
+        self._squares = squares
         self._written_out: Dense | None = None
 
     def squared_norms(self) -> Tensor:
         if self.inputs.shape[1] == 1:
-            return squared_rows(self.inputs) * squared_rows(self.outputs)
+            squares = squared_rows(self.outputs) if self._squares is None else self._squares
+            return squared_rows(self.inputs).mul_(squares)
         shape = (*self.inputs.shape[1:], self.outputs.shape[2])
         kind = (self.inputs.dtype, self.inputs.device, torch.get_num_threads())
         return self._chooser.pick(("linear", *shape, *kind), self._algorithms(*shape)).run()
@@ -158,13 +168,22 @@ class OuterProducts(Mergeable):
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         if self._written_out is not None:
             self._written_out.add_weighted(factors, total)
-            return
+        else:
+            self._put(factors, total, 1)
+
+    def write_weighted(self, factors: Tensor, total: Tensor) -> None:
+        if self._written_out is not None:
+            self._written_out.write_weighted(factors, total)
+        else:
+            self._put(factors, total, 0)
+
+    def _put(self, factors: Tensor, total: Tensor, kept: int) -> None:
         inputs, outputs = self.inputs, self.outputs
         if inputs.shape[2] < outputs.shape[2]:
             inputs = scaled(inputs, factors)
         else:
             outputs = scaled(outputs, factors)
-        total.addmm_(outputs.flatten(0, 1).t(), inputs.flatten(0, 1))
+        total.addmm_(outputs.flatten(0, 1).t(), inputs.flatten(0, 1), beta=kept)
 
     def per_record(self) -> Tensor:
         return torch.bmm(self.outputs.mT, self.inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Hashable, Mapping, Sequence
 from enum import Enum
@@ -127,14 +128,17 @@ class Recording:
             name, _ = self.leaves[index]
             self.add([(self.slots.whole(name), Dense(gradient))])
 
-    def finish(self, rule: ClippingRule, totals: Mapping[str, Tensor]) -> None:
-        """Measure what was used more than once, ask the rule for factors, add the sum."""
+    def finish(self, rule: ClippingRule, totals: Mapping[str, Tensor], unwritten: set[str]) -> None:
+        """Measure what was used more than once, ask the rule for factors, add the sum.
+
+        Totals named in `unwritten` hold nothing yet; those that get something are taken out.
+        """
         for name, gradients in self._shared.items():
             self._measure_shared(name, gradients)
-        finite = torch.isfinite(self._squares).all(1)
-        if bool(finite.all()):
-            factors = rule.factors(self._squares.sqrt())
+        if math.isfinite(self._squares.sum().item()):
+            factors = rule.factors(self._squares.sqrt_())
         else:
+            finite = torch.isfinite(self._squares).all(1)
             norms = self._squares.masked_fill(~finite[:, None], 0).sqrt()
             factors = rule.factors(norms).masked_fill(~finite[:, None], 0)
             for _, contribution in self._entries:
@@ -142,7 +146,17 @@ class Recording:
         columns = factors.unbind(1)
         while self._entries:
             slot, contribution = self._entries.pop()
-            contribution.add_weighted(columns[slot.group], slot.within(totals[slot.name]))
+            total = totals[slot.name]
+            within = slot.within(total)
+            if slot.name not in unwritten:
+                contribution.add_weighted(columns[slot.group], within)
+                continue
+            unwritten.discard(slot.name)
+            if within is total:
+                contribution.write_weighted(columns[slot.group], total)
+            else:
+                total.zero_()
+                contribution.add_weighted(columns[slot.group], within)
         self.uses.clear()
 
     def restart(self) -> None:
