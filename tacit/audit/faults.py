@@ -13,12 +13,15 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.clipping.contract import ClippedSum
 from tacit.clipping.rules import Flat
 from tacit.data.sampling import Indices, PoissonSampler
+from tacit.methods.selective import Selective
 from tacit.noise.gaussian import GaussianNoise, PrivateGradient
+from tacit.privacy import events
 from tacit.privacy.relations import Relation
 
 _RATE = 4  # how many times too often a wrong sampler takes records
@@ -32,6 +35,8 @@ class Fault:
     plant: Callable[[], AbstractContextManager[Any]]
     settings: dict[str, Any]
     harmless: bool = False
+    hostile_trials: int = 0
+    """Runs of trials on a hostile loss, each with one coin; 0 plays gradient canaries."""
 
 
 def _weaker_noise(share: float) -> AbstractContextManager[Any]:
@@ -72,7 +77,26 @@ def _noise_where_records_are() -> AbstractContextManager[Any]:
     return patch.object(GaussianNoise, "privatise", wrong)
 
 
+_FEW_ACCEPTED = 6
+
+
+def _accepted_only() -> AbstractContextManager[Any]:
+    """Charge accepted updates as ordinary ones and rejected trials not at all (paper 001), for
+    more updates than there are."""
+
+    def wrong(self: Selective) -> DpEvent:
+        return events.repeated(replace(self.schedule, coin=None).trial_event(), _FEW_ACCEPTED)
+
+    return patch.object(Selective, "planned", wrong)
+
+
 _DPSGD = {"method": "dpsgd"}
+_RARELY_ACCEPTED = {
+    **{"method": "dpsur", "noise": 50.0, "delta": 0.05, "epochs": 2.25},
+    **{"batch_size": 12, "validation_batch_size": 12, "validation_noise": 0.3, "beta": -1.3},
+    **{"learning_rate": 1.0, "optimizer": "sgd", "momentum": 0.0, "clip": 1.0},
+}
+"""150 trials of 800 records, of which a hostile loss lets the noise accept one in 16,000."""
 _DPFTRL = {"method": "dpftrl"}
 FAULTS = (
     Fault("correct DP-SGD", nullcontext, _DPSGD, harmless=True),
@@ -86,5 +110,12 @@ FAULTS = (
         "release per record, charged as sampled",
         _noise_where_records_are,
         {**_DPSGD, "relation": "replace-one"},
+    ),
+    Fault("correct DPSUR, hostile loss", nullcontext, _RARELY_ACCEPTED, True, hostile_trials=60),
+    Fault(
+        "accepted updates only are charged, hostile loss",
+        _accepted_only,
+        _RARELY_ACCEPTED,
+        hostile_trials=240,
     ),
 )

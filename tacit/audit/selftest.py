@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tacit.audit.acceptance import AcceptanceCounts
 from tacit.audit.canaries import gradient_canaries
 from tacit.audit.faults import FAULTS, Fault
+from tacit.audit.protocol import Game
 from tacit.audit.verdict import Finding, Status, conclude
 from tacit.config import Recipe
 
 _RECORDS = 4000
+_HOSTILE_RECORDS = 800
 _SETTINGS = {"epsilon": 4.0, "batch_size": 400, "epochs": 3, "clip": 0.5}
 
 
@@ -39,14 +42,22 @@ def self_test(
     runs: int = 2,
     progress: Callable[[str, int, int], None] = lambda name, done, of: None,
 ) -> list[Tried]:
-    """Play gradient canaries against each fault in turn."""
+    """Play against each fault in turn: gradient canaries, or trials on a hostile loss."""
     tried = []
     for place, fault in enumerate(faults):
         progress(fault.name, place, len(faults))
-        recipe = Recipe().with_settings(**{**fault.settings, **_SETTINGS})
-        game = gradient_canaries(recipe, _RECORDS)
+        game, times = _game(fault, runs)
         with fault.plant():
-            played = [game.play(seed + run, lambda done, of: None) for run in range(runs)]
+            played = [game.play(seed + run, lambda done, of: None) for run in range(times)]
         tried.append(Tried(fault, conclude(game.name, played, game.delta)))
     progress("", len(faults), len(faults))
     return tried
+
+
+def _game(fault: Fault, runs: int) -> tuple[Game, int]:
+    """The game that shows a fault, and how often it is played."""
+    if fault.hostile_trials:
+        recipe = Recipe().with_settings(**fault.settings)
+        return AcceptanceCounts(recipe, _HOSTILE_RECORDS), fault.hostile_trials
+    recipe = Recipe().with_settings(**{**fault.settings, **_SETTINGS})
+    return gradient_canaries(recipe, _RECORDS), runs
