@@ -1,5 +1,6 @@
 """Gradient canaries on the real loop: tight, never above the proof, and aware of faults."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,9 +106,19 @@ def test_methods_without_clipped_gradients_are_refused() -> None:
 
 
 def test_every_planted_fault_is_found_and_correct_code_passes() -> None:
-    tried = self_test(runs=1)
+    faults = [fault for fault in FAULTS if not fault.hostile_trials]
+    tried = self_test(faults, runs=1)
     assert [one.fault.name for one in tried if not one.passed] == []
-    assert sum(one.caught for one in tried) == sum(not fault.harmless for fault in FAULTS) >= 6
+    assert sum(one.caught for one in tried) == sum(not fault.harmless for fault in faults) >= 6
+
+
+def test_charging_accepted_updates_only_is_found_on_a_hostile_loss() -> None:
+    hostile = [fault for fault in FAULTS if fault.hostile_trials]
+    assert [fault.harmless for fault in hostile] == [True, False]
+    right, wrong = self_test([replace(hostile[0], hostile_trials=10), hostile[1]])
+    assert right.passed and wrong.passed
+    assert wrong.finding.proven < 1 < right.finding.proven
+    assert wrong.finding.attack == "acceptance counts"
 
 
 def test_half_the_noise_shows_more_than_was_proven() -> None:
