@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tacit.errors import NoProofError
 from tacit.noise.gaussian import PrivateGradient
 from tacit.sparsify import Sparsifier
+from tacit.structure import Structure
 
 
 class Schedule(str, Enum):
@@ -75,7 +76,7 @@ class PrivateOptimizer:
         self.inner = optimizer
         self.factor = 1.0
         """On the learning rate; a method may lower it as training goes on."""
-        self._model = model
+        self._structure = Structure(model)
         self._pace = pace
         self.sparsifier = sparsifier
 
@@ -91,7 +92,8 @@ class PrivateOptimizer:
             rates = [self._pace.at(step)] * len(rates)
         self._set_rates([rate * self.factor for rate in rates])
         self._forget_gradients()
-        parameters = dict(self._model.named_parameters())
+        self._structure.renewed()
+        parameters = self._structure.parameters
         for name, value in gradient.layout.views(gradient.vector).items():
             parameters[name].grad = value
         self.inner.step()

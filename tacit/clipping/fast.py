@@ -22,9 +22,10 @@ from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
 from tacit.clipping.layers.recording import Recording, RecordsMixedError, Stage
 from tacit.clipping.layers.slots import Slots
-from tacit.clipping.layers.validation import refuse_mixing_layers
+from tacit.clipping.layers.validation import normalising, refuse_mixing
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.errors import ModelError
+from tacit.structure import Structure
 
 DEFAULT_MEMORY_CEILING = 512 << 20
 
@@ -61,7 +62,9 @@ class FastEngine:
         deterministic: bool = False,
         memory_ceiling: int = DEFAULT_MEMORY_CEILING,
     ) -> None:
-        refuse_mixing_layers(model)
+        self._structure = Structure(model)
+        self._norms = normalising(self._structure.modules)
+        refuse_mixing(model, self._norms)
         self.layout = Layout.of(model, rule.grouping)
         self._model = model
         self.rule = rule
@@ -70,12 +73,14 @@ class FastEngine:
         self._known: dict[Hashable, Axis] = {}
         self._declined: set[Hashable] = set()
         self._steady = False
-        named = dict(model.named_parameters())
-        self._slots = Slots({name: named[name] for name in self.layout.names}, self.layout)
+        self._slots = self._found_slots()
 
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
-        refuse_mixing_layers(self._model)
-        slots = self._current_slots()
+        if self._structure.renewed():
+            self._norms = normalising(self._structure.modules)
+            self._slots = self._found_slots()
+        refuse_mixing(self._model, self._norms)
+        slots = self._slots
         first = next(iter(slots.parameters.values()))
         total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
         totals = self.layout.views(total)
@@ -90,14 +95,9 @@ class FastEngine:
             totals[name].zero_()
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
-    def _current_slots(self) -> Slots:
-        """The model's parameters, found anew when any was replaced by another."""
-        named = dict(self._model.named_parameters())
-        parameters = {name: named[name] for name in self.layout.names}
-        known = self._slots.parameters
-        if any(parameters[name] is not known[name] for name in parameters):
-            self._slots = Slots(parameters, self.layout)
-        return self._slots
+    def _found_slots(self) -> Slots:
+        named = self._structure.parameters
+        return Slots({name: named[name] for name in self.layout.names}, self.layout)
 
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
         """Record a micro-batch; as often as it takes to find which modules need to be units."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -9,9 +11,14 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from tacit.errors import ModelError
 
 
-def refuse_mixing_layers(model: nn.Module) -> None:
-    """Refuse layers whose output for one record depends on others, now or at a later step."""
-    norms = [m for m in model.modules() if isinstance(m, (_BatchNorm, _InstanceNorm))]
+def normalising(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """The modules that may mix records; whether they do depends on how they are set."""
+    return [m for m in modules if isinstance(m, (_BatchNorm, _InstanceNorm))]
+
+
+def refuse_mixing(model: nn.Module, norms: Sequence[nn.Module]) -> None:
+    """Refuse those of a model's normalising layers whose output for one record depends on others,
+    now or at a later step."""
     if not norms:
         return
     names = {id(module): name for name, module in model.named_modules()}

@@ -31,7 +31,8 @@ struct Pass {
     std::int64_t height, width;        // output pixels
     std::int64_t down, right;          // floats from one pixel's inputs to the next one's
     std::int64_t apart;                // floats from one run of a tile to the next
-    std::int64_t channels;             // floats of one pixel of g, a multiple of kLanes
+    std::int64_t outputs;              // floats of one pixel of g
+    std::int64_t written;              // floats of one tap of the result, a multiple of kLanes
 };
 
 typedef Lanes (*Tile)(const Pass &, const float *x, const float *g, float *out,
@@ -52,7 +53,7 @@ Lanes tile(const Pass &pass, const float *x, const float *g, float *out, std::in
                     for (int v = 0; v < Wide; v++)
                         sums[r][i][v] += input[r * pass.apart + i] * outputs[v];
             input += pass.right;
-            g += pass.channels;
+            g += pass.outputs;
         }
     }
     Lanes squares = {};
@@ -61,7 +62,7 @@ Lanes tile(const Pass &pass, const float *x, const float *g, float *out, std::in
             for (int v = 0; v < Wide; v++) {
                 squares += sums[r][i][v] * sums[r][i][v];
                 if (out)
-                    std::memcpy(out + r * out_apart + i * pass.channels + v * kLanes,
+                    std::memcpy(out + r * out_apart + i * pass.written + v * kLanes,
                                 &sums[r][i][v], sizeof(Lanes));
             }
     return squares;
@@ -124,8 +125,8 @@ Lanes block(const Planar &p, Pass &pass, const float *x, const float *g, float *
                     chosen = find<Wide, 1, 1>(int(rows), int(run));
                 chosen_rows = rows, chosen_run = run;
                 squares += chosen(pass, x + r * row + tap, g,
-                                  out ? out + place * pass.channels : nullptr,
-                                  p.kernel_width * p.channels * pass.channels);
+                                  out ? out + place * pass.written : nullptr,
+                                  p.kernel_width * p.channels * pass.written);
                 r += rows;
             }
         }
@@ -137,7 +138,7 @@ Lanes block(const Planar &p, Pass &pass, const float *x, const float *g, float *
 
 std::int64_t convolution_scratch(const Planar &p) {
     const std::int64_t wide = rounded_up(p.outputs);
-    return padded_pixels(p) * p.channels + (p.out_height * p.out_width) * wide +
+    return padded_pixels(p) * p.channels + p.out_height * p.out_width * p.outputs + kLanes +
            p.kernel_height * p.kernel_width * p.channels * wide;
 }
 
@@ -156,25 +157,24 @@ float convolution_gradient(const Planar &p, const float *x, const float *g, floa
         x = scratch;
         scratch += padded_pixels(p) * p.channels;
     }
+    const std::int64_t rest = p.outputs % kLanes;
     float *out = gradient;
-    if (wide != p.outputs) {
-        for (std::int64_t pixel = 0; pixel < pixels; pixel++) {
-            float *row = scratch + pixel * wide;
-            std::memcpy(row, g + pixel * p.outputs, sizeof(float) * p.outputs);
-            std::memset(row + p.outputs, 0, sizeof(float) * (wide - p.outputs));
-        }
+    if (rest) {  // the last vector of a pixel reaches into the next: the last pixel needs one
+        std::memcpy(scratch, g, sizeof(float) * pixels * p.outputs);
+        std::memset(scratch + pixels * p.outputs, 0, sizeof(float) * kLanes);
         g = scratch;
-        out = gradient ? scratch + pixels * wide : nullptr;
+        out = gradient ? scratch + pixels * p.outputs + kLanes : nullptr;
     }
     Pass pass = {p.out_height, p.out_width,
                  p.step_down * (p.width + 2 * p.pad_right) * p.channels,
-                 p.step_right * p.channels, 0, wide};
-    Lanes squares = {};
-    for (std::int64_t first = 0; first < wide;) {
-        const std::int64_t left = (wide - first) / kLanes;
+                 p.step_right * p.channels, 0, p.outputs, wide};
+    Lanes squares = {}, last = {};
+    for (std::int64_t first = 0; first < p.outputs;) {
+        const std::int64_t left = (p.outputs - first) / kLanes;
         float *to = out ? out + first : nullptr;
         const int taken = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        if (taken == 4) squares += block<4>(p, pass, x, g + first, to);
+        if (left == 0) last = block<1>(p, pass, x, g + first, to);
+        else if (taken == 4) squares += block<4>(p, pass, x, g + first, to);
         else if (taken == 2) squares += block<2>(p, pass, x, g + first, to);
         else squares += block<1>(p, pass, x, g + first, to);
         first += taken * kLanes;
@@ -184,6 +184,7 @@ float convolution_gradient(const Planar &p, const float *x, const float *g, floa
             std::memcpy(gradient + tap * p.outputs, out + tap * wide, sizeof(float) * p.outputs);
     float total = 0;
     for (int lane = 0; lane < kLanes; lane++) total += squares[lane];
+    for (int lane = 0; lane < rest; lane++) total += last[lane];
     return total;
 }
 
