@@ -14,19 +14,15 @@ import json
 import math
 import os
 import platform
-import statistics
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tacit import config
-from tacit.config import Recipe
-from tacit.papers.index import papers
+from accuracy_suite.page import text_of
+from accuracy_suite.stored import RESULTS, present_digest, recipe_of, stored
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
-TEMPLATES = Path(__file__).parent / "pages"
 ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
 TABLE_2 = ("dpsur", "dpsgd-br")
@@ -39,7 +35,7 @@ SHORT = (
     *("equal-cifar-individual-flat", "equal-cifar-individual-multiplied"),
 )
 PAGES = {
-    "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3)],
+    "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3, 8)],
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)]
     + ["001/mnist-ts"],
     "dpftrl": [f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", *BETTER)]
@@ -68,27 +64,6 @@ PAGES = {
         )
     ],
 }
-BEST_OF_001 = {
-    "mnist --epsilon 1": 98.39,
-    "mnist --epsilon 3": 98.93,
-    "fashion-mnist --epsilon 1": 88.93,
-    "fashion-mnist --epsilon 3": 90.01,
-    "cifar-10 --epsilon 1": 65.63,
-    "cifar-10 --epsilon 3": 71.52,
-    "imdb --epsilon 1": 66.91,
-    "imdb --epsilon 3": 73.53,
-}
-PUBLISHED = {
-    row.recipe: row.accuracy
-    for paper in papers()
-    for item in paper.items
-    for row in item.rows
-    if row.accuracy is not None and not row.changes
-} | BEST_OF_001
-HEAD = (
-    "| recipe | proven ε | claimed ε | seeds | accuracy | the paper's | steps | noise | time |\n"
-    "|---|---|---|---|---|---|---|---|---|"
-)
 
 
 def main() -> None:
@@ -108,13 +83,6 @@ def main() -> None:
         for run in as_completed(runs):
             add(arguments.page, run.result())
     write_page(arguments.page)
-
-
-def recipe_of(name: str, seed: int) -> Recipe:
-    """A recipe by name, or by name and budget as in `tacit train NAME --epsilon 1`."""
-    recipe, _, epsilon = name.partition(" --epsilon ")
-    changes = {"privacy.epsilon": epsilon} if epsilon else {}
-    return config.load(recipe, {**changes, "run.seed": str(seed)})
 
 
 def measure(name: str, seed: int, data_dir: Path | None) -> dict[str, Any]:
@@ -138,6 +106,7 @@ def measure(name: str, seed: int, data_dir: Path | None) -> dict[str, Any]:
         "noise": certificate["noise_multiplier"],
         "steps": certificate["steps"],
         "batch_size": certificate["expected_batch_size"],
+        "outcome": certificate.get("outcome") or {},
         "training_seconds": metrics["training_seconds"],
         "inference_seconds": metrics["inference_seconds"],
         "machine": platform.machine(),
@@ -150,14 +119,8 @@ def _finite(claim: dict[str, Any] | None) -> float | None:
     return claim["epsilon"] if claim and math.isfinite(claim["epsilon"]) else None
 
 
-def stored(page: str) -> list[dict[str, Any]]:
-    path = RESULTS / f"{page}.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
-    return rows
-
-
 def is_stored(page: str, name: str, seed: int) -> bool:
-    digest = recipe_of(name, seed).digest()
+    digest = present_digest(name, seed)
     return any(row["recipe_digest"] == digest for row in stored(page))
 
 
@@ -173,29 +136,8 @@ def add(page: str, row: dict[str, Any]) -> None:
 
 
 def write_page(page: str) -> None:
-    """docs/results/PAGE.md, every figure from the stored runs."""
-    rows = stored(page)
-    names = sorted({row["recipe"] for row in rows})
-    table = "\n".join(line_of(name, [r for r in rows if r["recipe"] == name]) for name in names)
-    text = (TEMPLATES / f"{page}.md").read_text("utf-8")
-    (RESULTS / f"{page}.md").write_text(text.replace("{table}", f"{HEAD}\n{table}"), "utf-8")
-
-
-def line_of(name: str, runs: list[dict[str, Any]]) -> str:
-    """One row of the table: a recipe over its seeds."""
-    accuracy = [100 * run["accuracy"] for run in runs]
-    spread = f" ± {statistics.stdev(accuracy):.2f}" if len(runs) > 1 else ""
-    paper = f"{PUBLISHED[name]:.2f}" if name in PUBLISHED else "none"
-    costs = [run["proven"][run["relation"]] for run in runs if run["relation"]]
-    proven = f"{max(costs):.4g}" if costs else "none"
-    claims = [run["claimed"] for run in runs if run["claimed"] is not None]
-    claimed = f"{max(claims):.4g}" if claims else "none"
-    minutes = statistics.mean(run["training_seconds"] for run in runs) / 60
-    return (
-        f"| `{name}` | {proven} | {claimed} | {len(runs)} |"
-        f" {statistics.mean(accuracy):.2f}{spread} | {paper} | {runs[0]['steps']} |"
-        f" {runs[0]['noise']:.4g} | {minutes:.1f} min |"
-    )
+    """docs/results/PAGE.md, every figure from stored runs."""
+    (RESULTS / f"{page}.md").write_text(text_of(page), "utf-8")
 
 
 if __name__ == "__main__":
