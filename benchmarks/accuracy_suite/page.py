@@ -13,12 +13,18 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from accuracy_suite import stored
+from accuracy_suite import audits, stored
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
 from tacit.report import values
 
 TEMPLATES = Path(__file__).parent.parent / "pages"
+DATASETS = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar-10": "CIFAR-10",
+    "imdb": "IMDb",
+}
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 HEAD = (
     "| recipe | proven ε | claimed ε | seeds | accuracy | the paper's | steps | noise | time |\n"
@@ -36,6 +42,8 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "seeds": values.count,
     "steps": values.count,
     "count": values.count,
+    "data": DATASETS.__getitem__,
+    "relation": values.plain,
     "text": values.plain,
 }
 _SHARED: dict[str, Callable[[Any], str]] = {
@@ -100,6 +108,10 @@ def _figure(whole: str, kind: str, given: str | None, sources: Sources) -> str:
             return lead(sources.run(first), sources.run(second))
         if kind == "outcome":
             return values.count(sources.run(first).outcome(second))
+        if kind == "scored":
+            return accuracy(sources.run(first))
+        if kind == "audit":
+            return audits.of_method(sources.run(first), audits.audits())
         if kind == "paper":
             return f"{PUBLISHED[first]:.2f}"
         if first.endswith(".json"):
@@ -143,10 +155,11 @@ def line_of(summary: Summary) -> str:
     name = summary.name
     mark = "" if summary.current else " (an older form of it)"
     paper = f"{PUBLISHED[name]:.2f}" if name in PUBLISHED else "none"
+    noise = "none" if summary.noise is None else f"{summary.noise:.4g}"
     return (
         f"| `{name}`{mark} | {epsilon(summary.proven)} | {epsilon(summary.claimed)} |"
         f" {summary.seeds} | {accuracy(summary)} | {paper} | {summary.steps} |"
-        f" {summary.noise:.4g} | {summary.minutes:.1f} min |"
+        f" {noise} | {summary.minutes:.1f} min |"
     )
 
 

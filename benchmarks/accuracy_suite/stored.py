@@ -19,11 +19,19 @@ Run = dict[str, Any]
 
 
 def recipe_of(name: str, seed: int | None = None) -> Recipe:
-    """A recipe by name, or by name and budget as in `tacit train NAME --epsilon 1`."""
-    recipe, _, epsilon = name.partition(" --epsilon ")
-    changes = {"privacy.epsilon": epsilon} if epsilon else {}
-    seeded = {} if seed is None else {"run.seed": str(seed)}
-    return config.load(recipe, {**changes, **seeded})
+    """A recipe by name, with changes as `tacit train` takes them.
+
+    >>> recipe_of("mnist --epsilon 1 --set run.evaluate_every=2").privacy.epsilon
+    1.0
+    """
+    recipe, *words = name.split(" ")
+    if words[::2] != [word for word in words[::2] if word in ("--epsilon", "--set")]:
+        raise ArgumentError(f"{name!r} is not RECIPE [--epsilon E] [--set KEY=VALUE]…")
+    changes = {} if seed is None else {"run.seed": str(seed)}
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        key, _, text = value.partition("=") if option == "--set" else ("privacy.epsilon", "", value)
+        changes[key] = text
+    return config.load(recipe, changes)
 
 
 @cache
@@ -41,6 +49,16 @@ class Summary:
 
     name: str
     runs: tuple[Run, ...]
+
+    @property
+    def data(self) -> str:
+        """The dataset."""
+        return recipe_of(self.name).data.name
+
+    @property
+    def method(self) -> str:
+        """How it was trained."""
+        return recipe_of(self.name).method.name
 
     @property
     def accuracies(self) -> list[float]:
@@ -90,9 +108,10 @@ class Summary:
         return int(self.runs[0]["steps"])
 
     @property
-    def noise(self) -> float:
-        """Noise multiplier of a run."""
-        return float(self.runs[0]["noise"])
+    def noise(self) -> float | None:
+        """Noise multiplier of a run; None without privacy."""
+        noise: float | None = self.runs[0]["noise"]
+        return noise
 
     @property
     def minutes(self) -> float:
@@ -104,9 +123,9 @@ class Summary:
         return statistics.mean(run["outcome"][key] for run in self.runs)
 
     @property
-    def machines(self) -> list[str]:
-        """Where they ran."""
-        return sorted({run["machine"] for run in self.runs})
+    def machine(self) -> str:
+        """Where they ran, and on how many threads each."""
+        return "; ".join(sorted({_machine(run) for run in self.runs}))
 
     @property
     def current(self) -> bool:
@@ -116,11 +135,32 @@ class Summary:
         )
 
 
+def _machine(run: Run) -> str:
+    threads = run.get("threads", 1)
+    return f"{run['machine']}, {threads} thread{'s' if threads > 1 else ''}"
+
+
 def stored(page: str) -> list[Run]:
     """The runs of a page."""
     path = RESULTS / f"{page}.json"
     rows: list[Run] = json.loads(path.read_text("utf-8")) if path.exists() else []
     return rows
+
+
+def is_stored(page: str, name: str, seed: int) -> bool:
+    """Whether there is a run of the recipe as it is today."""
+    digest = present_digest(name, seed)
+    return any(run["recipe_digest"] == digest for run in stored(page))
+
+
+def add(page: str, run: Run) -> None:
+    """Keep a run; one of an older form of the same recipe is replaced."""
+    key = (run["recipe"], run["seed"])
+    others = [r for r in stored(page) if (r["recipe"], r["seed"]) != key]
+    runs = sorted([*others, run], key=lambda r: (r["recipe"], r["seed"]))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(runs, indent=1, ensure_ascii=False) + "\n"
+    (RESULTS / f"{page}.json").write_text(text, "utf-8")
 
 
 def run_pages() -> list[str]:
