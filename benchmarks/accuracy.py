@@ -37,12 +37,22 @@ PAGES = {
     ],
     "batch-clipping": [f"003/{name}" for name in SHORT],
     "selective": [
-        f"001/{data}-{kind}"
-        for data in ("mnist", "fashion-mnist")
-        for kind in (
-            *(f"eps{e}-{k}" for e in (1, 3) for k in (*TABLE_2, "buffer-only", "decay-only")),
-            *(f"proven{e}-{k}" for e in (1, 3) for k in (*TABLE_2, "averaged", "summed")),
-        )
+        *(
+            f"001/{data}-{kind}{epsilon}-{method}"
+            for data in BENCHMARKS
+            for kind in ("eps", "proven")
+            for epsilon in (1, 3)
+            for method in TABLE_2
+        ),
+        *(
+            f"001/{data}-{kind}"
+            for data in ("mnist", "fashion-mnist")
+            for epsilon in (1, 3)
+            for kind in (
+                *(f"eps{epsilon}-{ablation}" for ablation in ("buffer-only", "decay-only")),
+                *(f"proven{epsilon}-{choice}" for choice in ("averaged", "summed")),
+            )
+        ),
     ],
     "sanitization": [
         f"000/{data}-{kind}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from accuracy_suite import audits
-from accuracy_suite.audits import Audit
+from accuracy_suite import audited
+from accuracy_suite.audited import Audit
 from accuracy_suite.page import DATASETS, accuracy, epsilon
 from accuracy_suite.stored import Summary
 from tacit.papers.index import Paper
@@ -104,7 +104,7 @@ def _rank(run: Summary) -> tuple[float, float]:
 def _line(run: Summary, attacks: list[Audit]) -> str:
     return (
         f"| {epsilon(run.proven)} | {run.relation or ''} | {accuracy(run)} | {run.seeds} |"
-        f" {values.method(run.method)} | {epsilon(run.claimed)} | {audits.of_run(run, attacks)} |"
+        f" {values.method(run.method)} | {epsilon(run.claimed)} | {audited.of_run(run, attacks)} |"
         f" {run.minutes:.1f} min | {run.machine} | `{run.name}` |"
     )
 

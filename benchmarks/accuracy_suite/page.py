@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from accuracy_suite import audits, stored
+from accuracy_suite import audited, stored
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
 from tacit.report import values
@@ -42,7 +42,6 @@ SHOWN: dict[str, Callable[[Any], str]] = {
     "seeds": values.count,
     "steps": values.count,
     "count": values.count,
-    "data": DATASETS.__getitem__,
     "relation": values.plain,
     "text": values.plain,
 }
@@ -54,7 +53,11 @@ _SHARED: dict[str, Callable[[Any], str]] = {
 
 
 class PageError(Exception):
-    """A template asks for what is not stored."""
+    """A template asks for what is not there, or says what is no longer so."""
+
+
+class NotStoredError(PageError):
+    """A template asks for a recipe that was not measured."""
 
 
 def text_of(page: str) -> str:
@@ -72,12 +75,14 @@ class Sources:
     own: dict[str, Summary]
     others: dict[str, Summary]
     folder: Path
+    missing: str | None = None
+    """What stands for runs that are not stored; without it they are an error."""
 
     def run(self, name: str) -> Summary:
         """A recipe's stored runs, this page's first."""
         found = self.own.get(name) or self.others.get(name)
         if found is None:
-            raise PageError(f"no run of {name} is stored; measure it or leave the figure out")
+            raise NotStoredError(f"no run of {name} is stored; measure it or leave it out")
         return found
 
     def value(self, file: str, key: str) -> Any:
@@ -103,7 +108,9 @@ def _figure(whole: str, kind: str, given: str | None, sources: Sources) -> str:
         if kind == "table":
             return table(s for s in sources.own.values() if s.name.startswith(first))
         if kind == "setting":
-            return setting(first, second)
+            return setting(first, second, sources)
+        if kind == "data":
+            return DATASETS[recipe_of(first).data.name]
         if kind == "lead":
             return lead(sources.run(first), sources.run(second))
         if kind == "outcome":
@@ -111,12 +118,20 @@ def _figure(whole: str, kind: str, given: str | None, sources: Sources) -> str:
         if kind == "scored":
             return accuracy(sources.run(first))
         if kind == "audit":
-            return audits.of_method(sources.run(first), audits.audits())
+            return audited.of_method(sources.run(first), audited.audits())
         if kind == "paper":
             return f"{PUBLISHED[first]:.2f}"
         if first.endswith(".json"):
             return SHOWN[kind](sources.value(first, second))
+        if kind == "guarantee":
+            return (
+                f"{epsilon(sources.run(first).proven)} {sources.run(first).relation or ''}".rstrip()
+            )
         return SHOWN[kind](getattr(sources.run(first), kind))
+    except NotStoredError as error:
+        if sources.missing is None:
+            raise PageError(f"{whole}: {error}") from error
+        return sources.missing
     except (AttributeError, KeyError, IndexError, OSError, TypeError, ValueError) as error:
         raise PageError(f"{whole} cannot be filled in: {error!r}") from error
 
@@ -129,8 +144,11 @@ def shared(key: str, own: Iterable[Summary]) -> str:
     return found.pop()
 
 
-def setting(name: str, key: str) -> str:
-    """A value of a recipe by its dotted name."""
+def setting(name: str, key: str, sources: Sources) -> str:
+    """A value of a recipe by its dotted name; an error where stored runs had another recipe."""
+    known = sources.own.get(name) or sources.others.get(name)
+    if known is not None and not known.current:
+        raise PageError(f"{name} has changed since its runs were made; measure it again")
     found: Any = recipe_of(name)
     for part in key.split("."):
         found = getattr(found, part)
