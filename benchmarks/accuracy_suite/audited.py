@@ -26,10 +26,10 @@ def of_run(summary: Summary, among: list[Audit]) -> str:
     return _shown(_strongest(same)) if same else NOT_AUDITED
 
 
-def of_method(summary: Summary, among: list[Audit]) -> str:
-    """That of the recipe, or else of the method, with the ε promised for what it attacked."""
-    own = of_run(summary, among)
-    same = [a for a in among if a["method"] == summary.method]
+def of_method(method: str, run: Summary | None, among: list[Audit]) -> str:
+    """That of the run, or else of its method, with the ε promised for what was attacked."""
+    own = NOT_AUDITED if run is None else of_run(run, among)
+    same = [audit for audit in among if audit["method"] == method]
     if own != NOT_AUDITED or not same:
         return own
     strongest = _strongest(same)

@@ -1,6 +1,7 @@
 """A page of results: its template with every figure filled in from stored JSON.
 
-Placeholders are described in benchmarks/README.md.
+Placeholders are {KIND}, {KIND:RECIPE}, {KIND:RECIPE:MORE} or {KIND:FILE.json:KEY}; what there is of
+them is described in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -25,31 +26,11 @@ DATASETS = {
     "cifar-10": "CIFAR-10",
     "imdb": "IMDb",
 }
-_PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 HEAD = (
     "| recipe | proven ε | claimed ε | seeds | accuracy | the paper's | steps | noise | time |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
-SHOWN: dict[str, Callable[[Any], str]] = {
-    "accuracy": "{:.2f}".format,
-    "spread": "{:.2f}".format,
-    "minutes": "{:.1f}".format,
-    "proven": values.proven,
-    "claimed": values.proven,
-    "audited": values.audited,
-    "delta": values.delta,
-    "noise": values.noise,
-    "seeds": values.count,
-    "steps": values.count,
-    "count": values.count,
-    "relation": values.plain,
-    "text": values.plain,
-}
-_SHARED: dict[str, Callable[[Any], str]] = {
-    "delta": values.delta,
-    "evaluated_on": values.plain,
-    "relation": values.plain,
-}
+_PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 
 
 class PageError(Exception):
@@ -58,14 +39,6 @@ class PageError(Exception):
 
 class NotStoredError(PageError):
     """A template asks for a recipe that was not measured."""
-
-
-def text_of(page: str) -> str:
-    """docs/results/PAGE.md."""
-    template = (TEMPLATES / f"{page}.md").read_text("utf-8")
-    own = summaries(stored.stored(page))
-    others = summaries(run for other in run_pages() for run in stored.stored(other))
-    return filled(template, Sources(own, others, stored.RESULTS))
 
 
 @dataclass(frozen=True)
@@ -78,9 +51,13 @@ class Sources:
     missing: str | None = None
     """What stands for runs that are not stored; without it they are an error."""
 
-    def run(self, name: str) -> Summary:
+    def find(self, name: str) -> Summary | None:
         """A recipe's stored runs, this page's first."""
-        found = self.own.get(name) or self.others.get(name)
+        return self.own.get(name) or self.others.get(name)
+
+    def run(self, name: str) -> Summary:
+        """The same, where there must be some."""
+        found = self.find(name)
         if found is None:
             raise NotStoredError(f"no run of {name} is stored; measure it or leave it out")
         return found
@@ -95,6 +72,14 @@ def _index(part: str) -> int | str:
     return int(part) if part.isdigit() else part
 
 
+def text_of(page: str) -> str:
+    """docs/results/PAGE.md."""
+    template = (TEMPLATES / f"{page}.md").read_text("utf-8")
+    own = summaries(stored.stored(page))
+    others = summaries(run for other in run_pages() for run in stored.stored(other))
+    return filled(template, Sources(own, others, stored.RESULTS))
+
+
 def filled(template: str, sources: Sources) -> str:
     """The template with its placeholders replaced."""
     return _PLACEHOLDER.sub(lambda match: _figure(match[0], match[1], match[2], sources), template)
@@ -105,29 +90,11 @@ def _figure(whole: str, kind: str, given: str | None, sources: Sources) -> str:
     try:
         if given is None and kind in _SHARED:
             return shared(kind, sources.own.values())
-        if kind == "table":
-            return table(s for s in sources.own.values() if s.name.startswith(first))
-        if kind == "setting":
-            return setting(first, second, sources)
-        if kind == "data":
-            return DATASETS[recipe_of(first).data.name]
-        if kind == "lead":
-            return lead(sources.run(first), sources.run(second))
-        if kind == "outcome":
-            return values.count(sources.run(first).outcome(second))
-        if kind == "scored":
-            return accuracy(sources.run(first))
-        if kind == "audit":
-            return audited.of_method(sources.run(first), audited.audits())
-        if kind == "paper":
-            return f"{PUBLISHED[first]:.2f}"
+        if kind in _SPECIAL:
+            return _SPECIAL[kind](sources, first, second)
         if first.endswith(".json"):
-            return SHOWN[kind](sources.value(first, second))
-        if kind == "guarantee":
-            return (
-                f"{epsilon(sources.run(first).proven)} {sources.run(first).relation or ''}".rstrip()
-            )
-        return SHOWN[kind](getattr(sources.run(first), kind))
+            return _SHOWN[kind](sources.value(first, second))
+        return _SHOWN[kind](getattr(sources.run(first), kind))
     except NotStoredError as error:
         if sources.missing is None:
             raise PageError(f"{whole}: {error}") from error
@@ -144,23 +111,32 @@ def shared(key: str, own: Iterable[Summary]) -> str:
     return found.pop()
 
 
-def setting(name: str, key: str, sources: Sources) -> str:
+def setting(sources: Sources, name: str, key: str) -> str:
     """A value of a recipe by its dotted name; an error where stored runs had another recipe."""
-    known = sources.own.get(name) or sources.others.get(name)
+    known = sources.find(name)
     if known is not None and not known.current:
         raise PageError(f"{name} has changed since its runs were made; measure it again")
-    found: Any = recipe_of(name)
-    for part in key.split("."):
-        found = getattr(found, part)
+    found: Any = reduce(getattr, key.split("."), recipe_of(name))
     return f"{found:,g}" if isinstance(found, (int, float)) else str(found)
 
 
-def lead(ahead: Summary, behind: Summary) -> str:
+def lead(sources: Sources, ahead: str, behind: str) -> str:
     """By how many points one recipe is ahead of another; an error where it is not."""
-    points = ahead.accuracy - behind.accuracy
+    points = sources.run(ahead).accuracy - sources.run(behind).accuracy
     if points < 0:
-        raise PageError(f"{ahead.name} is not ahead of {behind.name} but {-points:.2f} behind")
+        raise PageError(f"{ahead} is not ahead of {behind} but {-points:.2f} points behind")
     return f"{points:.2f}"
+
+
+def audit(sources: Sources, name: str, _: str) -> str:
+    """What an attack found on the recipe, or else on its method."""
+    return audited.of_method(recipe_of(name).method.name, sources.find(name), audited.audits())
+
+
+def guarantee(sources: Sources, name: str, _: str) -> str:
+    """Proven ε and the relation it is under."""
+    run = sources.run(name)
+    return f"{epsilon(run.proven)} {run.relation or ''}".rstrip()
 
 
 def table(chosen: Iterable[Summary]) -> str:
@@ -190,3 +166,37 @@ def accuracy(summary: Summary) -> str:
 def epsilon(value: float | None) -> str:
     """An upper bound, rounded up."""
     return "none" if value is None else values.proven(value)
+
+
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "accuracy": "{:.2f}".format,
+    "spread": "{:.2f}".format,
+    "minutes": "{:.1f}".format,
+    "proven": epsilon,
+    "claimed": epsilon,
+    "audited": values.audited,
+    "delta": values.delta,
+    "noise": values.noise,
+    "seeds": values.count,
+    "steps": values.count,
+    "count": values.count,
+    "text": values.plain,
+}
+_SHARED: dict[str, Callable[[Any], str]] = {
+    "delta": values.delta,
+    "evaluated_on": values.plain,
+    "relation": values.plain,
+}
+_SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
+    "table": lambda sources, prefix, _: table(
+        summary for name, summary in sources.own.items() if name.startswith(prefix)
+    ),
+    "scored": lambda sources, name, _: accuracy(sources.run(name)),
+    "guarantee": guarantee,
+    "audit": audit,
+    "lead": lead,
+    "setting": setting,
+    "outcome": lambda sources, name, key: values.count(sources.run(name).outcome(key)),
+    "paper": lambda _, name, __: f"{PUBLISHED[name]:.2f}",
+    "data": lambda _, name, __: DATASETS[recipe_of(name).data.name],
+}
