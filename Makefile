@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 PEER_PYTHON ?= $(BIN)/python
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test lint bench pages setup clean
 
 $(STAMP): requirements.txt pyproject.toml setup.py $(wildcard tacit/native/src/*)
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 10), 'tacit needs Python 3.10 or newer'"
@@ -29,6 +29,9 @@ test: $(STAMP) lint
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/clipping.py --quick --peer-python $(PEER_PYTHON) $(if $(FASTDP),--fastdp $(FASTDP))
+
+pages: $(STAMP)
+	$(BIN)/python benchmarks/write_pages.py
 
 clean:
 	rm -rf $(VENV) build tacit/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

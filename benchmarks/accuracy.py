@@ -2,31 +2,20 @@
 
     python benchmarks/accuracy.py dpsgd --seeds 3 --jobs 2 --data-dir DATA
 
-Each finished run is added to docs/results/PAGE.json at once, so that an interrupted sweep goes on
-where it stopped; a run is repeated when its recipe has changed. docs/results/PAGE.md is made from
-that file and benchmarks/pages/PAGE.md alone.
+Each finished run is added to docs/results/PAGE.json at once. Interrupted, the same command goes on
+where it stopped, also within a run; a run is repeated when its recipe has changed. Pages are made
+from these files and benchmarks/pages alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import os
-import platform
-import statistics
-import tempfile
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+import signal
 from pathlib import Path
-from typing import Any
 
-from tacit import config
-from tacit.config import Recipe
-from tacit.papers.index import papers
+from accuracy_suite.everything import write_all
+from accuracy_suite.measure import measure
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
-TEMPLATES = Path(__file__).parent / "pages"
 ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
 TABLE_2 = ("dpsur", "dpsgd-br")
@@ -39,21 +28,31 @@ SHORT = (
     *("equal-cifar-individual-flat", "equal-cifar-individual-multiplied"),
 )
 PAGES = {
-    "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3)],
+    "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3, 8)],
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)]
-    + ["001/mnist-ts"],
+    + ["001/mnist-ts", "002/table1-row2 --set method.name=plain"],
     "dpftrl": [f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", *BETTER)]
     + [
         f"002/table4-row{row}{kind}" for row in (1, 2, 3) for kind in ("-dpsgd", "-dpftrl", *BETTER)
     ],
     "batch-clipping": [f"003/{name}" for name in SHORT],
     "selective": [
-        f"001/{data}-{kind}"
-        for data in ("mnist", "fashion-mnist")
-        for kind in (
-            *(f"eps{e}-{k}" for e in (1, 3) for k in (*TABLE_2, "buffer-only", "decay-only")),
-            *(f"proven{e}-{k}" for e in (1, 3) for k in (*TABLE_2, "averaged", "summed")),
-        )
+        *(
+            f"001/{data}-{kind}{epsilon}-{method}"
+            for data in BENCHMARKS
+            for kind in ("eps", "proven")
+            for epsilon in (1, 3)
+            for method in TABLE_2
+        ),
+        *(
+            f"001/{data}-{kind}"
+            for data in ("mnist", "fashion-mnist")
+            for epsilon in (1, 3)
+            for kind in (
+                *(f"eps{epsilon}-{ablation}" for ablation in ("buffer-only", "decay-only")),
+                *(f"proven{epsilon}-{choice}" for choice in ("averaged", "summed")),
+            )
+        ),
     ],
     "sanitization": [
         f"000/{data}-{kind}"
@@ -68,134 +67,32 @@ PAGES = {
         )
     ],
 }
-BEST_OF_001 = {
-    "mnist --epsilon 1": 98.39,
-    "mnist --epsilon 3": 98.93,
-    "fashion-mnist --epsilon 1": 88.93,
-    "fashion-mnist --epsilon 3": 90.01,
-    "cifar-10 --epsilon 1": 65.63,
-    "cifar-10 --epsilon 3": 71.52,
-    "imdb --epsilon 1": 66.91,
-    "imdb --epsilon 3": 73.53,
-}
-PUBLISHED = {
-    row.recipe: row.accuracy
-    for paper in papers()
-    for item in paper.items
-    for row in item.rows
-    if row.accuracy is not None and not row.changes
-} | BEST_OF_001
-HEAD = (
-    "| recipe | proven ε | claimed ε | seeds | accuracy | the paper's | steps | noise | time |\n"
-    "|---|---|---|---|---|---|---|---|---|"
-)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("page", choices=sorted(PAGES))
-    parser.add_argument("--recipes", nargs="*", help="only these of the page's recipes")
-    parser.add_argument("--seeds", type=int, default=3, help="0 only writes the page again")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at once, a thread each")
-    parser.add_argument("--data-dir", type=Path)
-    arguments = parser.parse_args()
-    names = arguments.recipes or PAGES[arguments.page]
-    wanted = [(name, seed) for seed in range(arguments.seeds) for name in names]
-    missing = [key for key in wanted if not is_stored(arguments.page, *key)]
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
-        runs = [pool.submit(measure, name, seed, arguments.data_dir) for name, seed in missing]
-        for run in as_completed(runs):
-            add(arguments.page, run.result())
-    write_page(arguments.page)
-
-
-def recipe_of(name: str, seed: int) -> Recipe:
-    """A recipe by name, or by name and budget as in `tacit train NAME --epsilon 1`."""
-    recipe, _, epsilon = name.partition(" --epsilon ")
-    changes = {"privacy.epsilon": epsilon} if epsilon else {}
-    return config.load(recipe, {**changes, "run.seed": str(seed)})
-
-
-def measure(name: str, seed: int, data_dir: Path | None) -> dict[str, Any]:
-    """One run of a recipe, summed up."""
-    from tacit.train import train
-
-    recipe = recipe_of(name, seed)
-    with tempfile.TemporaryDirectory() as folder:
-        result = train(recipe, data_dir=data_dir, out=Path(folder) / "run")
-    certificate, metrics = result.certificate, result.metrics
-    return {
-        "recipe": name,
-        "recipe_digest": recipe.digest(),
-        "seed": seed,
-        "accuracy": metrics["final"]["accuracy"],
-        "evaluated_on": metrics["evaluated_on"],
-        "proven": certificate["proven"],
-        "claimed": _finite(certificate["claimed"]),
-        "relation": certificate["guarantee"]["relation"] if certificate["guarantee"] else None,
-        "delta": recipe.privacy.delta,
-        "noise": certificate["noise_multiplier"],
-        "steps": certificate["steps"],
-        "batch_size": certificate["expected_batch_size"],
-        "training_seconds": metrics["training_seconds"],
-        "inference_seconds": metrics["inference_seconds"],
-        "machine": platform.machine(),
-        "versions": certificate["versions"],
-    }
-
-
-def _finite(claim: dict[str, Any] | None) -> float | None:
-    """What a paper claims, where that is a number at all."""
-    return claim["epsilon"] if claim and math.isfinite(claim["epsilon"]) else None
-
-
-def stored(page: str) -> list[dict[str, Any]]:
-    path = RESULTS / f"{page}.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
-    return rows
-
-
-def is_stored(page: str, name: str, seed: int) -> bool:
-    digest = recipe_of(name, seed).digest()
-    return any(row["recipe_digest"] == digest for row in stored(page))
-
-
-def add(page: str, row: dict[str, Any]) -> None:
-    """Keep a run; one of an older form of the same recipe is replaced."""
-    key = (row["recipe"], row["seed"])
-    others = [r for r in stored(page) if (r["recipe"], r["seed"]) != key]
-    rows = sorted([*others, row], key=lambda r: (r["recipe"], r["seed"]))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-    (RESULTS / f"{page}.json").write_text(text, "utf-8")
-    print(*key, f"{100 * row['accuracy']:.2f} %", flush=True)
-
-
-def write_page(page: str) -> None:
-    """docs/results/PAGE.md, every figure from the stored runs."""
-    rows = stored(page)
-    names = sorted({row["recipe"] for row in rows})
-    table = "\n".join(line_of(name, [r for r in rows if r["recipe"] == name]) for name in names)
-    text = (TEMPLATES / f"{page}.md").read_text("utf-8")
-    (RESULTS / f"{page}.md").write_text(text.replace("{table}", f"{HEAD}\n{table}"), "utf-8")
-
-
-def line_of(name: str, runs: list[dict[str, Any]]) -> str:
-    """One row of the table: a recipe over its seeds."""
-    accuracy = [100 * run["accuracy"] for run in runs]
-    spread = f" ± {statistics.stdev(accuracy):.2f}" if len(runs) > 1 else ""
-    paper = f"{PUBLISHED[name]:.2f}" if name in PUBLISHED else "none"
-    costs = [run["proven"][run["relation"]] for run in runs if run["relation"]]
-    proven = f"{max(costs):.4g}" if costs else "none"
-    claims = [run["claimed"] for run in runs if run["claimed"] is not None]
-    claimed = f"{max(claims):.4g}" if claims else "none"
-    minutes = statistics.mean(run["training_seconds"] for run in runs) / 60
-    return (
-        f"| `{name}` | {proven} | {claimed} | {len(runs)} |"
-        f" {statistics.mean(accuracy):.2f}{spread} | {paper} | {runs[0]['steps']} |"
-        f" {runs[0]['noise']:.4g} | {minutes:.1f} min |"
-    )
+    add = parser.add_argument
+    add("page", choices=sorted(PAGES))
+    add("--recipes", nargs="*", help="only these of the page's recipes")
+    add("--seeds", type=int, default=3, help="0 only writes the pages again")
+    add("--jobs", type=int, default=1, help="trainings at once; above 1 with a thread each")
+    add("--data-dir", type=Path)
+    add("--runs", type=Path, default=Path("build/accuracy"), help="where run directories lie")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that children are stopped too
+    try:
+        measure(
+            given.page,
+            given.recipes or PAGES[given.page],
+            given.seeds,
+            jobs=given.jobs,
+            data_dir=given.data_dir,
+            runs=given.runs,
+        )
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; the same command goes on where it stopped") from None
+    finally:
+        write_all()
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ BATCH, EPOCH, STEPS = 500, 120, 1200
 ROUNDS, WARM_UP = 60, 140
 PAGE = """# What correlated noise costs
 
-LeNet-5 on records of the shape of MNIST, batch 500, 1200 steps of 120 an epoch. "step" is the
-DP-SGD step with independent noise (median of {rounds}); the other rows are correlated noise alone,
-drawn in turn with it (mean of {rounds}, as it differs from step to step), once every band is in
-use. Memory is what stays between steps, in vectors of the model's size. {threads} threads,
-compiled kernels {kernels}.
+LeNet-5 on records of the shape of MNIST, batch {batch}, {steps} steps of {epoch} an epoch.
+"step" is the DP-SGD step with independent noise (median of {rounds}); the other rows are
+correlated noise alone, drawn in turn with it (mean of {rounds}, as it differs from step to step),
+once every band is in use. Memory is what stays between steps, in vectors of the model's size.
+{threads} threads, compiled kernels {kernels}.
 
 Made by `python benchmarks/correlated_noise.py`.
 
@@ -91,6 +91,9 @@ def summary(seconds: dict[str, list[float]], kept: dict[str, float]) -> dict[str
         "threads": torch.get_num_threads(),
         "kernels": native.active() is not None,
         "rounds": ROUNDS,
+        "batch": BATCH,
+        "epoch": EPOCH,
+        "steps": STEPS,
         "rows": [
             {
                 "what": name,
@@ -104,20 +107,22 @@ def summary(seconds: dict[str, list[float]], kept: dict[str, float]) -> dict[str
     }
 
 
-def write(found: dict[str, Any]) -> None:
-    """The JSON, and the page made from it."""
-    (RESULTS / "correlated-noise.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+def page(found: dict[str, Any]) -> str:
+    """docs/results/correlated-noise.md from what was found."""
     lines = [
         f"| {row['what']} | {row['milliseconds']:.2f} | {100 * row['part_of_a_step']:.1f} % |"
         f" {row['vectors_kept']:g} | at most {row['vectors_by_theory_at_most']} |"
         for row in found["rows"]
     ]
-    head = PAGE.format(
-        rounds=found["rounds"],
-        threads=found["threads"],
-        kernels="in use" if found["kernels"] else "not in use",
-    )
-    text = head + "\n".join(lines) + "\n"
+    kernels = "in use" if found["kernels"] else "not in use"
+    head = PAGE.format(**{**found, "kernels": kernels})
+    return head + "\n".join(lines) + "\n"
+
+
+def write(found: dict[str, Any]) -> None:
+    """The JSON, and the page made from it."""
+    (RESULTS / "correlated-noise.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    text = page(found)
     (RESULTS / "correlated-noise.md").write_text(text, "utf-8")
     print(text)
 

@@ -32,7 +32,7 @@ def listing(
 ) -> None:
     """The papers' tables and figures, repeated here; without a command, a list of them."""
     from tacit.papers.index import papers
-    from tacit.papers.repeat import state
+    from tacit.papers.repeat import minutes, state
 
     if context.invoked_subcommand is not None:
         return
@@ -42,10 +42,12 @@ def listing(
             "item": f"{paper.number}/{item.name}",
             "title": item.title,
             "needs": item.datasets,
-            "rows": len(item.rows),
-            "minutes_per_run": item.minutes,
+            "rows": [
+                {"what": row.what, "recipe": row.command, "minutes": minutes(row, seeds, out)}
+                for row in item.rows
+            ],
             "state": state(item, seeds, out),
-            "remark": item.not_here or item.drawn_by,
+            "remark": item.remark,
         }
         for paper in papers()
         for item in paper.items
@@ -58,10 +60,9 @@ def listing(
         if row["paper"] != shown:
             shown = row["paper"]
             screen.print(f"\n{shown}", style="bold underline", soft_wrap=True)
-        cost = row["minutes_per_run"]
         facts = [
             ", ".join(row["needs"]),
-            "" if cost is None else f"about {cost:g} min a run",
+            _cost([each["minutes"] for each in row["rows"]]),
             row["state"],
             row["remark"],
         ]
@@ -120,6 +121,7 @@ def _print(item: str, found: list[Result], *, as_json: bool) -> None:
     table.add_column("")
     for title in ("paper ε", "paper %", "ours %", "runs", "ε claimed", "ε proven", "ε audited"):
         table.add_column(title, justify="right")
+    table.add_column("time", justify="right")
     table.add_column("held equal")
     for each in found:
         table.add_row(
@@ -131,9 +133,25 @@ def _print(item: str, found: list[Result], *, as_json: bool) -> None:
             _epsilon(each.claimed),
             _epsilon(each.proven),
             _epsilon(each.audited, "none yet"),
+            _time(each.minutes),
             {"proven": "ε proven", "claimed": "ε claimed"}.get(each.row.equal, "neither"),
         )
     screen.print(table)
+
+
+def _cost(minutes: list[float | None]) -> str:
+    """What the rows take, from the quickest to the slowest."""
+    known = [each for each in minutes if each is not None]
+    if not known:
+        return ""
+    low, high = _time(min(known)), _time(max(known))
+    return f"about {low if low == high else f'{low} to {high}'} a run"
+
+
+def _time(minutes: float | None) -> str:
+    if minutes is None:
+        return ""
+    return f"{minutes:.1f} min" if minutes < 90 else f"{minutes / 60:.0f} h"
 
 
 def _accuracy(each: Result) -> str:

@@ -1,10 +1,12 @@
 """What the papers show, item by item, read from the TOML files beside this module.
 
-Figures of the papers stand there as printed; ours never do: they come from runs.
+Figures of the papers stand there as printed; ours never do: they come from runs. How long those
+take on one thread of a machine with two cores is in minutes.json, written by `make pages`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from difflib import get_close_matches
 from functools import lru_cache
@@ -48,23 +50,43 @@ class Row(Section):
         """The data that it needs."""
         return self.wanted().data.name
 
+    @property
+    def command(self) -> str:
+        """What `tacit train` is given for it, such as "mnist --epsilon 1"."""
+        changes = dict(self.changes)
+        epsilon = changes.pop("privacy.epsilon", None)
+        options = [f"--epsilon {epsilon}"] if epsilon else []
+        return " ".join([self.recipe, *options, *(f"--set {k}={v}" for k, v in changes.items())])
+
+    @property
+    def minutes(self) -> float | None:
+        """What a run takes, from runs that were made or from the first steps of one."""
+        return _minutes().get(self.command)
+
 
 class Item(Section):
-    """A table or a figure. It has rows, or a command that draws it, or a reason why not."""
+    """A table or a figure. It has rows, or a command that draws it, or a reason why not.
+
+    `not_here`: there is nothing to repeat. `too_long`: there is, but not on two cores in a day.
+    """
 
     name: str
     title: str
     rows: tuple[Row, ...] = ()
-    minutes: float | None = None
-    """What one run took on one thread of a machine with two cores."""
     drawn_by: str = ""
     not_here: str = ""
+    too_long: str = ""
 
     @model_validator(mode="after")
     def _leads_somewhere(self) -> Item:
-        if not (self.rows or self.drawn_by or self.not_here):
+        if not (self.rows or self.drawn_by or self.not_here or self.too_long):
             raise ValueError(f"{self.name} has no rows, no command and no reason")
         return self
+
+    @property
+    def remark(self) -> str:
+        """Why it is not trained, or how it is drawn."""
+        return self.not_here or self.too_long or self.drawn_by
 
     @property
     def datasets(self) -> list[str]:
@@ -90,7 +112,7 @@ class Item(Section):
             raise ArgumentError(
                 f"no row of {self.name} is left; its ε are: {', '.join(f'{e:g}' for e in printed)}"
                 if self.rows
-                else f"{self.name} is not trained: {self.drawn_by or self.not_here}"
+                else f"{self.name} is not trained: {self.remark}"
             )
         return rows
 
@@ -101,6 +123,13 @@ class Paper(Section):
     number: str
     title: str
     items: tuple[Item, ...]
+
+
+@lru_cache(maxsize=1)
+def _minutes() -> dict[str, float]:
+    text = (resources.files("tacit") / "papers" / "minutes.json").read_text("utf-8")
+    found: dict[str, float] = json.loads(text)
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -57,10 +57,10 @@ class Result:
 
     @property
     def minutes(self) -> float | None:
-        """Mean training time."""
+        """What a run takes: the mean of these, or what the index knows where there are none."""
         found = [run.metrics.get("training_seconds") for run in self.runs]
         seconds = [float(value) for value in found if value is not None]
-        return statistics.mean(seconds) / 60 if seconds else None
+        return statistics.mean(seconds) / 60 if seconds else self.row.minutes
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -131,10 +131,18 @@ def results(rows: Sequence[Row], seeds: int, out: Path) -> list[Result]:
     return found
 
 
+def minutes(row: Row, seeds: int, out: Path) -> float | None:
+    """What a run of a row takes here, or else took elsewhere."""
+    here = [training.out for training in trainings(row, seeds, out) if training.finished]
+    return Result(row, tuple(load_run(path) for path in here), seeds).minutes
+
+
 def state(item: Item, seeds: int, out: Path) -> str:
     """In a few words, what there is of an item."""
     if item.not_here:
         return "not here"
+    if item.too_long:
+        return "too long for two cores"
     if not item.rows:
         return "drawn by a command"
     wanted = [training for row in item.rows for training in trainings(row, seeds, out)]

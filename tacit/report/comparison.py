@@ -115,7 +115,8 @@ def render(
 
 def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
     used = columns(groups)
-    rows = [[Cell(_unbroken(column.text(g)), column.value(g)) for column in used] for g in groups]
+    others = used[1:]
+    rows = [[_named(g), *(Cell(_unbroken(c.text(g)), c.value(g)) for c in others)] for g in groups]
     words = [index for index, column in enumerate(used) if column.words]
     said = (
         "Proven ε is a limit that a proof backs: rely on it. Claimed ε is what a paper's own "
@@ -156,10 +157,7 @@ def _time_to_accuracy(groups: Sequence[Group]) -> str:
         asked = levels(cell)
         if asked:
             head = ("Group", *(f"{values.short_percent(level)} accuracy" for level in asked))
-            rows = [
-                (_unbroken(g.label), *(_reached(reached(g, level)) for level in asked))
-                for g in cell
-            ]
+            rows = [(_named(g), *(_reached(reached(g, level)) for level in asked)) for g in cell]
             name = "Steps and time to accuracy" + (f": {data}" if len(cells) > 1 else "")
             words = range(len(head))
             title = f"<h3>{escape(data)}</h3>" if len(cells) > 1 else ""
@@ -191,7 +189,7 @@ def _differences(groups: Sequence[Group]) -> str:
     head = ("Group", "Accuracy", *keys, *(fact.replace("_", " ") for fact in facts))
     rows = [
         (
-            _unbroken(group.label),
+            _named(group),
             values.percent(group.accuracy),
             *(shown(group.first.settings.get(key)) for key in keys),
             *(shown(group.first.facts()[fact]) for fact in facts),
@@ -209,7 +207,7 @@ def _runs(groups: Sequence[Group]) -> str:
     head = ("Group", "Run directory", "Seed", "Accuracy", "ε proven", "Ledger ends with")
     rows = [
         (
-            _unbroken(group.label),
+            _named(group),
             str(member.path),
             "operating system" if member.seed is None else str(member.seed),
             values.percent(member.accuracy),
@@ -227,6 +225,11 @@ def _title(groups: Sequence[Group]) -> str:
     methods = " against ".join(dict.fromkeys(group.method for group in groups))
     data = ", ".join(dict.fromkeys(group.data for group in groups))
     return f"{methods} on {data}"
+
+
+def _named(group: Group) -> Cell:
+    """Its label, with the whole title of its recipe on hover."""
+    return Cell(_unbroken(group.label), group.label, group.first.run.title)
 
 
 def _unbroken(text: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from tacit.report import values
 from tacit.report.groups import BUDGET, NAMES, Group, Member, apart, differing, gather
 
 _FEW = 3  # with more settings that differ, a title says more than a list of them
 _LONGEST = 64
+_BETWEEN_PARTS = re.compile(r", (?![^(]*\))")  # commas, but not those in brackets
 
 
 def labelled(members: Sequence[Member]) -> list[Group]:
@@ -36,7 +39,7 @@ def _series_names(series: Sequence[Member]) -> list[str]:
         if len(same) > 1:
             for index, more in zip(same, _additions([series[i] for i in same]), strict=True):
                 names[index] = f"{names[index]}, {more}"
-    names = [name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…" for name in names]
+    names = [shortened(name) for name in names]
     for _, same in apart(range(len(series)), lambda i: names[i]):
         if len(same) > 1:
             for number, index in enumerate(same, start=1):
@@ -48,8 +51,40 @@ def _additions(series: Sequence[Member]) -> list[str]:
     keys = differing(series, NAMES | BUDGET)
     titles = [one.run.title for one in series]
     if not keys or (len(keys) > _FEW and len(set(titles)) == len(titles)):
-        return titles
+        return _own_parts(titles)
     return [", ".join(setting(key, one.settings.get(key)) for key in keys[:_FEW]) for one in series]
+
+
+def _own_parts(titles: Sequence[str]) -> list[str]:
+    """Titles without what all of them begin and end with, where something is left of each.
+
+    >>> _own_parts(["LeNet-5 on MNIST, Table IV, pair 1", "LeNet-5 on MNIST, Table IV, pair 2"])
+    ['pair 1', 'pair 2']
+    """
+    parts = [_BETWEEN_PARTS.split(title) for title in titles]
+    before = _in_common(parts)
+    after = _in_common([each[before:][::-1] for each in parts])
+    own = [each[before : len(each) - after] for each in parts]
+    return [", ".join(each) for each in own] if all(own) else list(titles)
+
+
+def _in_common(rows: Sequence[Sequence[str]]) -> int:
+    """How many items all rows begin with."""
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))
+
+
+def shortened(name: str) -> str:
+    """A name of bearable length: whole words of its beginning and of its end, where names differ.
+
+    >>> shortened("DP-SGD, " + "very " * 20 + "long title, pair 1")
+    'DP-SGD, very very very very … very very long title, pair 1'
+    """
+    if len(name) <= _LONGEST:
+        return name
+    half = (_LONGEST - 3) // 2
+    start, _, torn = name[: half + 1].rpartition(" ")
+    cut, _, end = name[-half - 1 :].partition(" ")
+    return f"{start or torn[:half]} … {end or cut[-half:]}"
 
 
 def setting(key: str, value: object) -> str:

@@ -56,10 +56,11 @@ def facts(
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that is sorted by another value than the text it shows."""
+    """A cell that is sorted by another value than the text it shows; the hint is shown on hover."""
 
     text: str
     value: object
+    hint: str = ""
 
 
 def table(
@@ -95,7 +96,8 @@ def _cell(kind: str, cell: str | Cell) -> str:
     if isinstance(cell, str):
         return f"<td{kind}>{escape(cell)}</td>"
     value = "" if cell.value is None else escape(cell.value)
-    return f'<td{kind} data-value="{value}">{escape(cell.text)}</td>'
+    hint = f' title="{escape(cell.hint)}"' if cell.hint else ""
+    return f'<td{kind} data-value="{value}"{hint}>{escape(cell.text)}</td>'
 
 
 def section(name: str, title: str, *parts: str) -> str:

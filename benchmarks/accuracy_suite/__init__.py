@@ -1,0 +1,1 @@
+"""Stored runs of recipes, and the pages that are made from them."""
