@@ -18,6 +18,7 @@ SOURCES = Path("tacit") / "native" / "src"
 ONCE = ["interface.cpp"]
 PER_LEVEL = {
     "noise.cpp": ["-ffp-contract=off"],
+    "names.cpp": [],
     "convolution.cpp": ["-ffp-contract=fast"],
     "normalisation.cpp": ["-ffp-contract=fast"],
     "embedding.cpp": ["-ffp-contract=fast"],

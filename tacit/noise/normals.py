@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 GROUP = 256
 """Numbers are made in groups of so many words, from sixteen blocks of the keystream."""
 
-SAMPLER = "Box–Muller in single precision, version 1"
-"""Names the function below in ledgers; change it whenever a bit of its results changes."""
+SAMPLER = "Box–Muller in single precision, version 2"
+"""Names the numbers of a run in ledgers; change it whenever a bit of them changes, be it by the
+function below or by how they are addressed (`RandomSource.name`)."""
 
 _Floats = NDArray[np.float32]
 _Words = NDArray[np.uint32]

@@ -16,18 +16,19 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit import native
 from tacit.errors import ArgumentError
+from tacit.noise.names import BLOCK, KEYS, block_tags, in_blocks
 from tacit.noise.normals import GROUP, normals
 
 KEY_BYTES = 32
@@ -37,7 +38,6 @@ _BLOCK = 1 << 16
 _ZEROS = bytes(4 * _BLOCK)
 _LONGEST = 16 << 32
 """Words before the cipher's counter of blocks would run into the nonce."""
-_LEAF = 1 << 20
 
 
 class RandomSource:
@@ -135,18 +135,19 @@ class RandomSource:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.
 
         Guarantee: two tensors of other bytes, chosen without knowledge of the key, share a name
-        with probability below 2⁻⁸⁶. Each leaf of 1 MiB has a Poly1305 tag (other leaves share
-        it with probability 2⁻⁸⁷), and BLAKE2b, keyed, collects tags and length. Names must not
+        with probability below 2⁻⁹². Blocks of other bytes share their tags with probability
+        2⁻⁹³ (`tacit.noise.names`), and BLAKE2b, keyed, collects tags and length. Names must not
         be published; noise under a name that only the key knows may be.
         """
-        flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
-        key = hashlib.blake2b(b"names", key=self.key, digest_size=KEY_BYTES).digest()
-        tags = (
-            Poly1305.generate_tag(key, flat[start : start + _LEAF])
-            for start in range(0, len(flat), _LEAF)
-        )
-        collected = b"".join((len(flat).to_bytes(8, "little"), *tags))
+        tags = [block_tags(words, self._name_keys) for words in in_blocks(content)]
+        length = (content.numel() * content.element_size()).to_bytes(8, "little")
+        collected = b"".join((length, *(part.numpy().tobytes() for part in tags)))
         return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
+
+    @cached_property
+    def _name_keys(self) -> Tensor:
+        words = self.words("names", 0, KEYS * BLOCK)
+        return torch.from_numpy(words.view(np.int32).reshape(KEYS, BLOCK).copy())
 
     def words(self, purpose: str, index: int, count: int) -> NDArray[np.uint32]:
         """`count` independent uniform 32-bit words."""

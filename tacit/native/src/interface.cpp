@@ -33,7 +33,7 @@ int worthwhile(int threads, std::int64_t groups) { return groups < kFewGroups ? 
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 1; }
+std::int32_t tacit_version() { return 2; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -97,6 +97,16 @@ void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *strea
                 at = stop;
             }
         }
+    });
+}
+
+// Tags of whole blocks of words, under keys that follow each other.
+void tacit_block_tags(std::int32_t level, std::int32_t threads, const std::uint32_t *words,
+                      std::int64_t blocks, const std::uint32_t *keys, std::int64_t *tags) {
+    const Kernels &use = kernels(level);
+    tacit::share(worthwhile(threads, blocks), blocks, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; i++)
+            use.block_tags(words + i * tacit::kBlock, keys, tags + i * tacit::kBlockKeys);
     });
 }
 
