@@ -127,8 +127,9 @@ def _too_long(papers: Sequence[Paper]) -> str:
             if item.too_long:
                 reasons.setdefault(item.too_long, []).append(name)
             for row in item.rows:
-                if (row.minutes or 0) > A_DAY:
-                    reason = f"about {row.minutes / 60:.0f} hours a run"
+                minutes = row.minutes or 0.0
+                if minutes > A_DAY:
+                    reason = f"about {minutes / 60:.0f} hours a run"
                     reasons.setdefault(reason, []).append(f"{name} ({row.what})")
     lines = [f"- {', '.join(names)}: {reason}." for reason, names in reasons.items()]
     return "\n".join(

@@ -187,7 +187,7 @@ def _differences(groups: Sequence[Group]) -> str:
         same = "All settings are the same." if len(groups) > 1 else "There is only one group."
         return section("differences", "What differs", paragraph(same, "quiet"))
     head = ("Group", "Accuracy", *keys, *(fact.replace("_", " ") for fact in facts))
-    rows = [
+    rows: list[tuple[str | Cell, ...]] = [
         (
             _named(group),
             values.percent(group.accuracy),
