@@ -157,7 +157,9 @@ def _time_to_accuracy(groups: Sequence[Group]) -> str:
         asked = levels(cell)
         if asked:
             head = ("Group", *(f"{values.short_percent(level)} accuracy" for level in asked))
-            rows = [(_named(g), *(_reached(reached(g, level)) for level in asked)) for g in cell]
+            rows: list[tuple[str | Cell, ...]] = [
+                (_named(g), *(_reached(reached(g, level)) for level in asked)) for g in cell
+            ]
             name = "Steps and time to accuracy" + (f": {data}" if len(cells) > 1 else "")
             words = range(len(head))
             title = f"<h3>{escape(data)}</h3>" if len(cells) > 1 else ""
