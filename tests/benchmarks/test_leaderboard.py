@@ -25,7 +25,7 @@ def test_rows_are_sorted_by_epsilon_as_shown_and_then_by_accuracy() -> None:
         proven("002/table1-row2", 0.9999, 0.9),
         seeds("002/table2-row1", 0.999, relation=None, proven={}),
     ]
-    text = leaderboard.page(runs, [], [])
+    text = leaderboard.page(runs, [], [], {})
     names = [line.split("`")[1] for line in text.splitlines() if line.endswith("` |")]
     wanted = ["002/table1-row2", "002/table1-row1", "002/table1-row3", "002/table2-row1"]
     assert [name for name in names if name.startswith("002")] == wanted
@@ -47,7 +47,7 @@ def test_the_best_keeps_within_the_budget_protects_whole_records_and_has_three_s
     assert leaderboard.best([good, beyond, once, features], 1.0) is good
     assert leaderboard.best([good, beyond, once, features], 3.0) is beyond
     assert leaderboard.best([once, features], 3.0) is None
-    text = leaderboard.page([good, beyond], [], [])
+    text = leaderboard.page([good, beyond], [], [], {})
     assert "| MNIST | 90.00 ± 0.00: `mnist --epsilon 1` (ε = 1.00, add-or-remove-one) |" in text
     assert "| IMDb | not measured | not measured | not measured |" in text
 
@@ -64,8 +64,11 @@ def test_what_two_cores_cannot_do_is_named() -> None:
     item = Item(name="figure9", title="much", too_long="it takes days")
     row = Row(what="a row", recipe="digits")
     quick = Item(name="figure8", title="little", rows=(row,))
-    text = leaderboard.page([], [], [Paper(number="009", title="A paper", items=(item, quick))])
+    paper = Paper(number="009", title="A paper", items=(item, quick))
+    text = leaderboard.page([], [], [paper], {"digits": 24 * 60})
     assert text.rstrip().endswith("- 009/figure9: it takes days.")
+    text = leaderboard.page([], [], [paper], {"digits": 48 * 60})
+    assert text.rstrip().endswith("- 009/figure8 (a row): about 48 hours a run.")
 
 
 def test_an_audit_is_shown_for_the_recipe_at_the_same_epsilon_only() -> None:
