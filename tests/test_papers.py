@@ -9,7 +9,7 @@ from tacit import config
 from tacit.cli import main
 from tacit.errors import ArgumentError
 from tacit.papers.index import Item, Row, find, papers
-from tacit.papers.repeat import repeat, results, state, trainings
+from tacit.papers.repeat import minutes, repeat, results, state, trainings
 
 QUICK = {"training.epochs": "1", "model.name": "linear"}
 ROW = Row(what="quick", recipe="digits", accuracy=90.0, epsilon=3.0, changes=QUICK)
@@ -50,6 +50,26 @@ def test_rows_are_chosen_by_data_and_epsilon() -> None:
         table.chosen(None, [2.0])
 
 
+def test_every_row_says_how_long_it_takes() -> None:
+    rows = {row.command: row for paper in papers() for item in paper.items for row in item.rows}
+    assert [name for name, row in rows.items() if not (row.minutes or 0) > 0] == []
+
+
+def test_a_row_is_named_as_the_command_line_takes_it() -> None:
+    changes = {"method.clip": "0.1", "privacy.epsilon": "1"}
+    assert Row(what="", recipe="digits", changes=changes).command == (
+        "digits --epsilon 1 --set method.clip=0.1"
+    )
+    assert Row(what="", recipe="digits").command == "digits"
+
+
+def test_what_two_cores_cannot_do_says_so(tmp_path: Path) -> None:
+    item = Item(name="figure0", title="slow", too_long="it takes days")
+    assert state(item, 1, tmp_path) == "too long for two cores"
+    with pytest.raises(ArgumentError, match="is not trained: it takes days"):
+        item.chosen(None, None)
+
+
 def test_what_is_finished_is_not_trained_again(tmp_path: Path) -> None:
     item = Item(name="table0", title="quick", rows=(ROW,))
     repeat([ROW], seeds=1, out=tmp_path)
@@ -63,6 +83,9 @@ def test_what_is_finished_is_not_trained_again(tmp_path: Path) -> None:
     assert found.proven is not None and found.proven <= 3.0
     assert found.claimed is not None and found.accuracy is not None and found.spread is not None
     assert found.accuracy == pytest.approx(sum(found.accuracies) / 2)
+    seconds = [run.metrics["training_seconds"] for run in found.runs]
+    assert minutes(ROW, 2, tmp_path) == found.minutes == pytest.approx(sum(seconds) / 120)
+    assert minutes(find("002/table1").rows[0], 2, tmp_path) == find("002/table1").rows[0].minutes
 
 
 def test_the_list_and_an_item_on_the_command_line(

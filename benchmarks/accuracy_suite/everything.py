@@ -11,16 +11,16 @@ import correlated_noise
 from audits import page as audits_page
 from clipping_suite.page import page as speed_page
 
-import tacit
 from accuracy_suite import leaderboard, stored
 from accuracy_suite.audited import audits
 from accuracy_suite.page import Sources, filled, text_of
 from accuracy_suite.stored import Summary, run_pages, summaries
 from tacit.papers.index import papers
 
-README = Path(__file__).parent.parent.parent / "README.md"
-METHODS = Path(__file__).parent.parent / "readme_methods.md"
-MINUTES = Path(tacit.__file__).parent / "papers" / "minutes.json"
+ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "README.md"
+METHODS = ROOT / "benchmarks" / "readme_methods.md"
+MINUTES = ROOT / "tacit" / "papers" / "minutes.json"
 OTHER_PAGES: dict[str, Callable[[Any], str]] = {
     "audit": audits_page,
     "correlated-noise": correlated_noise.page,
@@ -34,12 +34,14 @@ END = "<!-- end of methods -->"
 def made() -> dict[Path, str]:
     """All files that follow from stored results, with the text that follows."""
     results, runs = stored.RESULTS, everything()
+    times = minutes(runs.values())
     texts = {results / f"{page}.md": text_of(page) for page in run_pages()}
     for name, page in OTHER_PAGES.items():
         if (results / f"{name}.json").exists():
             texts[results / f"{name}.md"] = page(_read(results / f"{name}.json"))
-    texts[results / "leaderboard.md"] = leaderboard.page(runs.values(), audits(), papers())
-    texts[MINUTES] = json.dumps(minutes(runs.values()), indent=1) + "\n"
+    text = leaderboard.page(runs.values(), audits(), papers(), times)
+    texts[results / "leaderboard.md"] = text
+    texts[MINUTES] = json.dumps(times, indent=1) + "\n"
     texts[README] = with_methods(README.read_text("utf-8"), runs)
     return texts
 
@@ -59,7 +61,7 @@ def minutes(runs: Iterable[Summary]) -> dict[str, float]:
     known: dict[str, float] = _read(path) if path.exists() else {}
     known |= {run.name: run.minutes for run in runs if run.current}
     rows = {row.command for paper in papers() for item in paper.items for row in item.rows}
-    return {name: round(known[name], 1) for name in sorted(rows) if name in known}
+    return {name: max(round(known[name], 1), 0.1) for name in sorted(rows) if name in known}
 
 
 def with_methods(readme: str, runs: dict[str, Summary]) -> str:

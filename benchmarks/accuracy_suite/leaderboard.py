@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from accuracy_suite import audited
 from accuracy_suite.audited import Audit
@@ -21,15 +21,20 @@ HEAD = (
 )
 
 
-def page(runs: Iterable[Summary], attacks: list[Audit], papers: Sequence[Paper]) -> str:
-    """The whole page."""
+def page(
+    runs: Iterable[Summary],
+    attacks: list[Audit],
+    papers: Sequence[Paper],
+    minutes: Mapping[str, float],
+) -> str:
+    """The whole page; `minutes` says how long rows of the papers take."""
     runs = list(runs)
     current = [run for run in runs if run.current]
     parts = [_introduction(current), _best(current)]
     for data, title in DATASETS.items():
         parts += [f"## {title}", _table([r for r in current if r.data == data], attacks)]
     parts += _outdated([run for run in runs if not run.current])
-    parts += [_too_long(papers)]
+    parts += [_too_long(papers, minutes)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -119,7 +124,7 @@ def _outdated(runs: Sequence[Summary]) -> list[str]:
     ]
 
 
-def _too_long(papers: Sequence[Paper]) -> str:
+def _too_long(papers: Sequence[Paper], minutes: Mapping[str, float]) -> str:
     reasons: dict[str, list[str]] = {}
     for paper in papers:
         for item in paper.items:
@@ -127,8 +132,9 @@ def _too_long(papers: Sequence[Paper]) -> str:
             if item.too_long:
                 reasons.setdefault(item.too_long, []).append(name)
             for row in item.rows:
-                if (row.minutes or 0) > A_DAY:
-                    reason = f"about {row.minutes / 60:.0f} hours a run"
+                needed = minutes.get(row.command, 0.0)
+                if needed > A_DAY:
+                    reason = f"about {needed / 60:.0f} hours a run"
                     reasons.setdefault(reason, []).append(f"{name} ({row.what})")
     lines = [f"- {', '.join(names)}: {reason}." for reason, names in reasons.items()]
     return "\n".join(

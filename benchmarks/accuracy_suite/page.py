@@ -104,8 +104,9 @@ def _figure(whole: str, kind: str, given: str | None, sources: Sources) -> str:
 
 
 def shared(key: str, own: Iterable[Summary]) -> str:
-    """What all runs of the page have in common."""
-    found = {_SHARED[key](run[key]) for summary in own for run in summary.runs}
+    """What all runs of the page have in common that have it at all."""
+    runs = [run for summary in own for run in summary.runs]
+    found = {_SHARED[key](run[key]) for run in runs if run[key] is not None}
     if len(found) != 1:
         raise PageError(f"the runs of this page have not one {key} but {sorted(found)}")
     return found.pop()

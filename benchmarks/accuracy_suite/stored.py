@@ -116,11 +116,11 @@ class Summary:
     @property
     def minutes(self) -> float:
         """Mean training time."""
-        return statistics.mean(run["training_seconds"] for run in self.runs) / 60
+        return statistics.mean(float(run["training_seconds"]) for run in self.runs) / 60
 
     def outcome(self, key: str) -> float:
         """Mean of something that the method counted."""
-        return statistics.mean(run["outcome"][key] for run in self.runs)
+        return statistics.mean(float(run["outcome"][key]) for run in self.runs)
 
     @property
     def machine(self) -> str:

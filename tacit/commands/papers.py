@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,10 @@ from tacit.commands.output import AsJson, errors, print_json, screen
 from tacit.report import values
 
 if TYPE_CHECKING:
+    from tacit.papers.index import Row
     from tacit.papers.repeat import Result
+
+_NAME = 14
 
 app = typer.Typer(
     help="The papers' tables and figures, repeated here.", invoke_without_command=True
@@ -117,24 +121,23 @@ def _print(item: str, found: list[Result], *, as_json: bool) -> None:
     if as_json:
         print_json({"item": item, "rows": [each.as_json() for each in found]})
         return
-    table = Table(title=item, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("")
-    for title in ("paper ε", "paper %", "ours %", "runs", "ε claimed", "ε proven", "ε audited"):
-        table.add_column(title, justify="right")
-    table.add_column("time", justify="right")
-    table.add_column("held equal")
+    said = f"{item}; claimed, proven, audited and equal are about ε, time is that of a run"
+    table = Table(title=said, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("", min_width=_NAME, overflow="fold")
+    for title in ("paper, %", "ours, %", "runs", "claimed", "proven", "audited", "time"):
+        table.add_column(title, justify="right", min_width=len(title))
+    table.add_column("equal", min_width=len("claimed"))
     for each in found:
         table.add_row(
             each.row.what,
-            "" if each.row.epsilon is None else f"{each.row.epsilon:g}",
-            "" if each.row.accuracy is None else f"{each.row.accuracy:.2f}",
+            _printed(each.row),
             _accuracy(each),
             f"{len(each.runs)}/{each.wanted}",
             _epsilon(each.claimed),
             _epsilon(each.proven),
-            _epsilon(each.audited, "none yet"),
+            _epsilon(each.audited, values.audited),
             _time(each.minutes),
-            {"proven": "ε proven", "claimed": "ε claimed"}.get(each.row.equal, "neither"),
+            each.row.equal,
         )
     screen.print(table)
 
@@ -151,7 +154,19 @@ def _cost(minutes: list[float | None]) -> str:
 def _time(minutes: float | None) -> str:
     if minutes is None:
         return ""
-    return f"{minutes:.1f} min" if minutes < 90 else f"{minutes / 60:.0f} h"
+    return (
+        f"{minutes:.1f} min"
+        if minutes < 10
+        else f"{minutes:.0f} min"
+        if minutes < 90
+        else f"{minutes / 60:.0f} h"
+    )
+
+
+def _printed(row: Row) -> str:
+    """What the paper prints: its accuracy, and the ε it gives for it."""
+    accuracy = "" if row.accuracy is None else f"{row.accuracy:.2f}"
+    return accuracy if row.epsilon is None else f"{accuracy} at {row.epsilon:g}".strip()
 
 
 def _accuracy(each: Result) -> str:
@@ -161,5 +176,5 @@ def _accuracy(each: Result) -> str:
     return f"{each.accuracy:.2f}{spread}"
 
 
-def _epsilon(value: float | None, missing: str = "none") -> str:
-    return missing if value is None else values.proven(value)
+def _epsilon(value: float | None, shown: Callable[[float], str] = values.proven) -> str:
+    return "none" if value is None else shown(value)

@@ -157,7 +157,9 @@ def _time_to_accuracy(groups: Sequence[Group]) -> str:
         asked = levels(cell)
         if asked:
             head = ("Group", *(f"{values.short_percent(level)} accuracy" for level in asked))
-            rows = [(_named(g), *(_reached(reached(g, level)) for level in asked)) for g in cell]
+            rows: list[tuple[str | Cell, ...]] = [
+                (_named(g), *(_reached(reached(g, level)) for level in asked)) for g in cell
+            ]
             name = "Steps and time to accuracy" + (f": {data}" if len(cells) > 1 else "")
             words = range(len(head))
             title = f"<h3>{escape(data)}</h3>" if len(cells) > 1 else ""
@@ -187,7 +189,7 @@ def _differences(groups: Sequence[Group]) -> str:
         same = "All settings are the same." if len(groups) > 1 else "There is only one group."
         return section("differences", "What differs", paragraph(same, "quiet"))
     head = ("Group", "Accuracy", *keys, *(fact.replace("_", " ") for fact in facts))
-    rows = [
+    rows: list[tuple[str | Cell, ...]] = [
         (
             _named(group),
             values.percent(group.accuracy),

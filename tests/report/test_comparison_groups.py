@@ -78,6 +78,19 @@ def test_labels_say_what_differs_and_are_never_the_same() -> None:
     assert len({group.label for group in same}) == 2
 
 
+def test_long_titles_keep_what_tells_them_apart() -> None:
+    many = {f"x__{i}": 1 for i in range(5)}
+    common = "LeNet-5 on MNIST, at the budget of paper 002 (its Table IV, which has three), "
+    two = labelled([member("a", title=f"{common}pair 1", **many), member("b", title=f"{common}2")])
+    assert [group.label for group in two] == ["DP-SGD, pair 1", "DP-SGD, 2"]
+    words = " ".join(f"word{i}" for i in range(30))
+    long = labelled(
+        [member("a", title=f"A {words} one", **many), member("b", title=f"A {words} b")]
+    )
+    assert [group.label[-3:] for group in long] == ["one", "9 b"]
+    assert all(len(group.label) <= 64 and "word0" in group.label for group in long)
+
+
 def test_of_several_runs_the_largest_epsilon_is_shown_rounded_up() -> None:
     a, b = member("a", epsilon=1.0, claimed=0.7), member("b", epsilon=1.0, claimed=0.70001)
     group = only(a, b)

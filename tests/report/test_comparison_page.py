@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -226,3 +227,11 @@ def test_nothing_is_wider_than_the_screen(tmp_path: Path, written: Path, width: 
     shot = tmp_path / "shot.png"
     browse(tmp_path, frame, f"--screenshot={shot}", f"--window-size={max(width, 500)},900")
     assert shot.stat().st_size > 20_000
+
+
+def test_a_shortened_name_shows_the_whole_title_on_hover(tmp_path: Path) -> None:
+    title = "A <very> long title of a recipe " * 5
+    groups = labelled([member("a", title=title), member("b", title="Short", method="dpftrl")])
+    page = write_comparison(groups, [], tmp_path).page.read_text("utf-8")
+    hint = html.escape(title, quote=True)
+    assert page.count(f'title="{hint}">DP-SGD</td>') >= 3
