@@ -53,9 +53,8 @@ def test_the_best_keeps_within_the_budget_protects_whole_records_and_has_three_s
 
 
 def test_runs_of_another_form_of_a_recipe_are_named_but_not_shown() -> None:
-    text = leaderboard.page(
-        [seeds("002/table1-row1", 0.9, 0.9, 0.9, recipe_digest="other")], [], []
-    )
+    older = seeds("002/table1-row1", 0.9, 0.9, 0.9, recipe_digest="other")
+    text = leaderboard.page([older], [], [], {})
     assert "so they are not shown here: `002/table1-row1`." in text
     assert "90.00" not in text
 
