@@ -20,12 +20,15 @@ ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
 TABLE_2 = ("dpsur", "dpsgd-br")
 BENCHMARKS = ("mnist", "fashion-mnist", "cifar-10", "imdb")
-SHORT = (
-    *("short-mnist-low-noise", "short-mnist-high-noise", "short-cifar-bn", "short-cifar"),
-    *(f"equal-mnist-batch-{rule}" for rule in ("flat", "adaptive", "grouped", "multiplied")),
-    *(f"equal-mnist-individual-{rule}" for rule in ("flat", "adaptive", "grouped", "multiplied")),
-    *("equal-cifar-batch-adaptive-bn", "equal-cifar-batch-adaptive"),
-    *("equal-cifar-individual-flat", "equal-cifar-individual-multiplied"),
+RULES = ("flat", "adaptive", "grouped", "multiplied")
+PAPER_003 = (
+    *("short-mnist-low-noise", "short-mnist-high-noise", "fig11-mnist", "fig12-mnist"),
+    *("short-cifar-bn", "short-cifar", "short-cifar-bn-flat", "short-cifar-individual"),
+    *(f"equal-mnist-batch-{rule}" for rule in RULES),
+    *(f"equal-mnist-individual-{rule}" for rule in (*RULES, "multiplied-grouped")),
+    *(f"equal-cifar-batch-{rule}" for rule in ("flat-bn", "adaptive-bn", "adaptive")),
+    *(f"equal-cifar-individual-{rule}" for rule in ("flat", "grouped", "multiplied")),
+    *("equal-cifar-individual-multiplied-grouped", "short-resnet18-bn"),
 )
 PAGES = {
     "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3, 8)],
@@ -35,7 +38,7 @@ PAGES = {
     + [
         f"002/table4-row{row}{kind}" for row in (1, 2, 3) for kind in ("-dpsgd", "-dpftrl", *BETTER)
     ],
-    "batch-clipping": [f"003/{name}" for name in SHORT],
+    "batch-clipping": [f"003/{name}" for name in PAPER_003],
     "selective": [
         *(
             f"001/{data}-{kind}{epsilon}-{method}"

@@ -14,9 +14,14 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from accuracy_suite import audited, stored
+from accuracy_suite import audited, clip_sweeps, held_out, stored
+from accuracy_suite.contest import contest
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
+from accuracy_suite.versus import Versus
+from tacit.data import published
+from tacit.method_sections import BatchClippingRecipe
+from tacit.privacy.batch_plan import BatchSchedule
 from tacit.report import values
 
 TEMPLATES = Path(__file__).parent.parent / "pages"
@@ -129,6 +134,38 @@ def lead(sources: Sources, ahead: str, behind: str) -> str:
     return f"{points:.2f}"
 
 
+def versus(sources: Sources, first: str, second: str) -> Versus:
+    """Two recipes against each other, measured or not; that there are such is checked."""
+    for name in (first, second):
+        recipe_of(name)
+    return Versus(sources.find(first), sources.find(second))
+
+
+def planned(name: str, kind: str) -> str:
+    """ε of a batch-clipping recipe that need not have run: what is proven, or claimed."""
+    recipe = recipe_of(name)
+    method, training, data = recipe.method, recipe.training, recipe.data
+    assert isinstance(method, BatchClippingRecipe) and recipe.privacy.noise is not None
+    schedule = BatchSchedule(
+        published.DATASETS[data.name].train_records - data.holdout - data.public,
+        training.batch_size,
+        training.epochs,
+        recipe.privacy.noise,
+        method.sampling,
+        method.mini_sets,
+    )
+    if kind == "proven":
+        return epsilon(schedule.proven(recipe.privacy.delta))
+    claim = schedule.claimed(recipe.privacy.delta)
+    return epsilon(claim.epsilon if claim else None)
+
+
+def chart(sources: Sources, file: str, title: str) -> str:
+    """A drawing beside the page, where it has been made."""
+    drawn = (sources.folder / file).exists()
+    return f"![{title}]({file})" if drawn else f"{title}: not drawn."
+
+
 def audit(sources: Sources, name: str, _: str) -> str:
     """What an attack found on the recipe, or else on its method."""
     return audited.of_method(recipe_of(name).method.name, sources.find(name), audited.audits())
@@ -142,7 +179,8 @@ def guarantee(sources: Sources, name: str, _: str) -> str:
 
 def table(chosen: Iterable[Summary]) -> str:
     """One line for each recipe."""
-    return "\n".join([HEAD, *(line_of(summary) for summary in chosen)])
+    lines = [line_of(summary) for summary in chosen]
+    return "\n".join([HEAD, *lines]) if lines else "Not measured."
 
 
 def line_of(summary: Summary) -> str:
@@ -196,6 +234,12 @@ _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "guarantee": guarantee,
     "audit": audit,
     "lead": lead,
+    "versus": lambda sources, first, second: versus(sources, first, second).text(),
+    "claim": lambda sources, first, second: versus(sources, first, second).claim(),
+    "contest": lambda sources, prefix, base: contest(prefix, base, sources.find, held_out.trials()),
+    "sweep": lambda _, name, __: clip_sweeps.table(clip_sweeps.SWEEPS[name], clip_sweeps.points()),
+    "chart": chart,
+    "planned": lambda _, name, kind: planned(name, kind),
     "setting": setting,
     "outcome": lambda sources, name, key: values.count(sources.run(name).outcome(key)),
     "paper": lambda _, name, __: f"{PUBLISHED[name]:.2f}",

@@ -158,13 +158,13 @@ def add(page: str, run: Run) -> None:
     key = (run["recipe"], run["seed"])
     others = [r for r in stored(page) if (r["recipe"], r["seed"]) != key]
     runs = sorted([*others, run], key=lambda r: (r["recipe"], r["seed"]))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(runs, indent=1, ensure_ascii=False) + "\n"
-    (RESULTS / f"{page}.json").write_text(text, "utf-8")
+    path = RESULTS / f"{page}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(runs, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def run_pages() -> list[str]:
-    """The pages whose JSON holds runs of recipes."""
+    """The pages whose JSON holds runs of recipes; those in folders hold trials, not results."""
     return sorted(path.stem for path in RESULTS.glob("*.json") if _holds_runs(path))
 
 
