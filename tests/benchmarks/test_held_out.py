@@ -83,7 +83,7 @@ def test_everyone_gets_as_many_trials_and_comes_near_the_top(asked: list[str]) -
         start = hill(trial_of(search.recipe, *STARTS[search.recipe].at((0, 0))))
         best = max(search.found.values())
         assert best == pytest.approx(hill(trial_of(search.recipe, *search.best)))
-        assert best > start and best > 85
+        assert best > start and best > 80
 
 
 def test_an_interrupted_search_goes_on_as_if_it_had_not_been(
