@@ -18,7 +18,7 @@ from accuracy_suite.held_out import (
     trial_of,
 )
 from accuracy_suite.stored import recipe_of
-from made_up_runs import run, summary
+from stored_runs import run, seeds
 
 from tacit import config
 
@@ -43,7 +43,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         for name in recipes:
             assert seeds == 1 and not stored.is_stored(page, name, 0)
             names.append(name)
-            stored.add(page, run(name, hill(name)))
+            stored.add(page, run(name, hill(name) / 100))
 
     monkeypatch.setattr(batch_clipping_sweeps, "measure", measured)
     return names
@@ -127,14 +127,14 @@ def test_the_contest_shows_settings_trials_and_who_wins() -> None:
     clip, rate = settings_of(FLAT)
     names = {trial_of(FLAT, *STARTS[FLAT].at((0, 0))), trial_of(FLAT, clip, rate)}
     runs = {
-        FLAT: summary(FLAT, 95.0, 95.2, 95.4),
-        MULTIPLIED: summary(MULTIPLIED, 90.0, 90.1, 90.2),
+        FLAT: seeds(FLAT, 0.95, 0.952, 0.954),
+        MULTIPLIED: seeds(MULTIPLIED, 0.9, 0.901, 0.902),
     }
-    trials = {name: summary(name, 94.0) for name in names}
+    trials = {name: seeds(name, 0.94) for name in names}
     lines = contest("003/equal-mnist-individual", FLAT, runs.get, trials).splitlines()
     flat = next(line for line in lines if f"`{FLAT}`" in line)
     assert f"| {clip:g} | {rate:g} | 1 | 94.00 |" in flat
-    assert "95.20 ± 0.20 | 3 | 2.00 | 1.00 |" in flat
+    assert "95.20 ± 0.20 | 3 | 1.00 | 0.50 |" in flat
     assert "lower (−" in next(line for line in lines if f"`{MULTIPLIED}`" in line)
     adaptive = next(line for line in lines if "adaptive" in line)
     assert "| 0 | not tried | not measured | 0 |" in adaptive

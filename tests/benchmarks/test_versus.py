@@ -8,24 +8,24 @@ from accuracy_suite.clip_sweeps import SWEEPS
 from accuracy_suite.page import PageError, Sources, filled
 from accuracy_suite.stored import Summary
 from accuracy_suite.versus import Versus
-from made_up_runs import run, summary
 from scipy.stats import t
+from stored_runs import run, seeds
 
 A, B = "003/short-cifar-bn", "003/short-cifar-bn-flat"
 
 
 def test_higher_lower_and_not_told_apart() -> None:
-    low, high = summary(A, 50.0, 50.5, 51.0), summary(B, 60.0, 60.5, 61.0)
+    low, high = seeds(A, 0.5, 0.505, 0.51), seeds(B, 0.6, 0.605, 0.61)
     assert Versus(high, low).verdict == "higher"
     assert Versus(low, high).verdict == "lower"
-    near = summary(B, 50.2, 50.9, 50.6)
+    near = seeds(B, 0.502, 0.509, 0.506)
     assert Versus(low, near).verdict == "not told apart"
     assert Versus(high, low).claim() == "holds here"
     assert Versus(low, high).claim() == "is turned round here"
 
 
 def test_the_interval_is_welchs() -> None:
-    interval = Versus(summary(A, 50.0, 52.0), summary(B, 60.0, 61.0, 62.0)).interval
+    interval = Versus(seeds(A, 0.5, 0.52), seeds(B, 0.6, 0.61, 0.62)).interval
     parts = 2.0 / 2, 1.0 / 3
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 2)
     half = float(t.ppf(0.975, freedom)) * sum(parts) ** 0.5
@@ -33,29 +33,31 @@ def test_the_interval_is_welchs() -> None:
 
 
 def test_equal_runs_have_an_interval_too() -> None:
-    assert Versus(summary(A, 10.0, 10.0), summary(B, 10.0, 10.0)).verdict == "not told apart"
-    assert Versus(summary(A, 10.0, 10.0), summary(B, 11.0, 11.0)).verdict == "lower"
+    assert Versus(seeds(A, 0.1, 0.1), seeds(B, 0.1, 0.1)).verdict == "not told apart"
+    assert Versus(seeds(A, 0.1, 0.1), seeds(B, 0.11, 0.11)).verdict == "lower"
 
 
 def test_without_runs_there_is_no_verdict() -> None:
-    one, older = summary(A, 50.0), Summary(B, ({**run(B, 60.0), "recipe_digest": "older"},) * 3)
+    one, older = seeds(A, 0.5), Summary(B, ({**run(B, 0.6), "recipe_digest": "older"},) * 3)
     assert Versus(one, None).text() == "not measured"
     assert Versus(one, older).verdict == "not measured"
-    assert Versus(one, summary(B, 60.0, 61.0)).verdict == "one run"
-    assert "too few runs" in Versus(one, summary(B, 60.0, 61.0)).text()
+    assert Versus(one, seeds(B, 0.6, 0.61)).verdict == "one run"
+    assert "too few runs" in Versus(one, seeds(B, 0.6, 0.61)).text()
 
 
 def test_the_text_says_whether_both_cost_the_same() -> None:
-    equal = Versus(summary(A, 50.0, 50.5), summary(B, 60.0, 60.5)).text()
-    assert "both at proven ε = 2.00" in equal and "**lower**" in equal
-    unequal = Versus(summary(A, 50.0, 50.5), summary(B, 60.0, 60.5, epsilon=3.0)).text()
-    assert "2.00 and 3.00, **not equal**" in unequal
-    nothing = summary(A, 50.0, epsilon=None), summary(B, 60.0, epsilon=None)
+    equal = Versus(seeds(A, 0.5, 0.505), seeds(B, 0.6, 0.605)).text()
+    assert "both at proven ε = 1.00" in equal and "**lower**" in equal
+    unequal = Versus(
+        seeds(A, 0.5, 0.505), seeds(B, 0.6, 0.605, proven={"add-or-remove-one": 3.0})
+    ).text()
+    assert "1.00 and 3.00, **not equal**" in unequal
+    nothing = seeds(A, 0.5, relation=None), seeds(B, 0.6, relation=None)
     assert "no proven ε" in Versus(*nothing).text()
 
 
 def test_placeholders_ask_for_verdicts(tmp_path: Path) -> None:
-    own = {A: summary(A, 50.0, 50.5), B: summary(B, 60.0, 60.5)}
+    own = {A: seeds(A, 0.5, 0.505), B: seeds(B, 0.6, 0.605)}
     sources = Sources(own, {}, tmp_path)
     assert filled(f"{{claim:{A}:{B}}}", sources) == "is turned round here"
     assert "**higher**" in filled(f"{{versus:{B}:{A}}}", sources)
@@ -89,15 +91,13 @@ def test_a_sweep_keeps_the_noise_and_so_the_budget() -> None:
 def test_a_sweep_as_table_and_chart(tmp_path: Path) -> None:
     sweep = SWEEPS["figure9"]
     runs = {
-        sweep.name(line, clip): summary(
-            sweep.name(line, clip), 20 + place + lift, 22 + place + lift
-        )
-        for place, clip in enumerate(sweep.clips[:2])
-        for line, lift in (("layer by layer", 0.0), ("whole gradient", 5.0))
+        sweep.name(line, clip): seeds(sweep.name(line, clip), low + lift, low + lift + 0.02)
+        for low, clip in zip((0.2, 0.21), sweep.clips, strict=False)
+        for line, lift in (("layer by layer", 0.0), ("whole gradient", 0.05))
     }
     lines = clip_sweeps.table(sweep, runs).splitlines()
     assert lines[2].startswith(f"| {sweep.clips[0]:g} | 21.00 ± 1.41 | 26.00 ± 1.41 |")
-    assert lines[2].endswith("| 2.00 | 1.00 |")
+    assert lines[2].endswith("| 1.00 | 0.50 |")
     assert lines[4] == f"| {sweep.clips[2]:g} | not measured | not measured | none | none |"
     assert f"whole gradient: best at C = {sweep.clips[1]:g} (27.00)." in lines[-1]
     chart = tmp_path / "chart.svg"
