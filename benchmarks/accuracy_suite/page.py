@@ -17,6 +17,7 @@ from typing import Any
 from accuracy_suite import audited, stored
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
+from sanitization_suite.section import section as sanitization_figures
 from tacit.report import values
 
 TEMPLATES = Path(__file__).parent.parent / "pages"
@@ -187,11 +188,14 @@ _SHARED: dict[str, Callable[[Any], str]] = {
     "evaluated_on": values.plain,
     "relation": values.plain,
 }
+_SECTIONS: dict[str, Callable[[Path], str]] = {"sanitization-figures": sanitization_figures}
+"""Parts of pages that are written elsewhere, from files of their own."""
 _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "table": lambda sources, prefix, _: table(
         summary for name, summary in sources.own.items() if name.startswith(prefix)
     ),
     "scored": lambda sources, name, _: accuracy(sources.run(name)),
+    "section": lambda sources, name, _: _SECTIONS[name](sources.folder),
     "guarantee": guarantee,
     "audit": audit,
     "lead": lead,
