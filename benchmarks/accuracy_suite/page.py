@@ -175,11 +175,13 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "minutes": "{:.1f}".format,
     "proven": epsilon,
     "claimed": epsilon,
+    "claimed_at_stop": epsilon,
     "audited": values.audited,
     "delta": values.delta,
     "noise": values.noise,
     "seeds": values.count,
     "steps": values.count,
+    "stopped_after": values.count,
     "count": values.count,
     "text": values.plain,
 }

@@ -50,7 +50,8 @@ class FigureRun:
     def name(self) -> str:
         """What tells the run from the others."""
         threshold = f"t = {self.follow:g}" if self.follow else "fixed C"
-        return f"{self.data}, n = {self.width}, {threshold}, noise {self.noise:g}, {self.epochs} epochs"
+        length = f"{self.epochs} epochs"
+        return f"{self.data}, n = {self.width}, {threshold}, noise {self.noise:g}, {length}"
 
     def recipe(self) -> Recipe:
         """The paper's recipe with these settings, on the records that are used."""

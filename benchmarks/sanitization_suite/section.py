@@ -44,10 +44,10 @@ def _scale(rows: Sequence[Row]) -> str:
     minutes = sum(row["training_seconds"] for row in rows) / 60
     return (
         f"One seed, {first['records']:,} records, batches of {first['batch_size']}, {SHORT} or"
-        f" {LONG} epochs; accuracy on {first['evaluated_on']}, so up to {error:.1f} points (one standard"
-        f" deviation) are chance. The paper trains on all records for 100 epochs. {len(rows)} runs"
-        f" in {minutes:.0f} minutes of one core. Every ε is as the paper computes it; none is a"
-        " guarantee."
+        f" {LONG} epochs; accuracy on {first['evaluated_on']}, so up to {error:.1f} points (one"
+        f" standard deviation) are chance. The paper trains on all records for 100 epochs."
+        f" {len(rows)} runs in {minutes:.0f} minutes of one core. Every ε is as the paper computes"
+        " it; none is a guarantee."
     )
 
 

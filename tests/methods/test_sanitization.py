@@ -97,6 +97,7 @@ def test_a_frozen_encoder_shows_no_record(tmp_path: Path, guarantee: str) -> Non
         ("class-sums", "3.weight", {"noise": 3.0}),
         ("class-sums", "3.weight", {"noise": 3.0, "head": "prototypes"}),
         ("joint", "0.weight", {"noise": 4.0, "epochs": 1}),
+        ("joint", "0.weight", {"noise": 4.0, "epochs": 1, "head": "prototypes"}),
     ],
 )
 def test_sound_variants_change_no_weight_beyond_noise(
@@ -231,6 +232,10 @@ def test_an_early_stop_lowers_what_is_spent_and_not_what_is_promised(tmp_path: P
     planned = account(tmp_path / "joint")["guarantee"]["epsilon"]
     assert whole["spent_by_now"]["epsilon"] < planned == whole["guarantee"]["epsilon"]
     assert whole["spent_by_now"]["name"] == "spent at stop (ex post)"
+    text = (tmp_path / "joint" / "certificate.txt").read_text("utf-8")
+    assert f"spent at stop (ex post): {whole['spent_by_now']['epsilon']:g}" in text
+    assert f"Proven: (ε = {planned:g}," in text
+    assert "stopped early, after step 12 of 24" in text
     flagged = started(tmp_path / "flag", recipe("joint", **{**stopping, "stop": "flag"}))
     while flagged.remaining:
         flagged.advance(tacit.cross_entropy)
