@@ -14,10 +14,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from sanitization_suite.section import section as sanitization_figures
+
 from accuracy_suite import audited, stored
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
-from sanitization_suite.section import section as sanitization_figures
 from tacit.report import values
 
 TEMPLATES = Path(__file__).parent.parent / "pages"

@@ -8,16 +8,15 @@ prints. Accuracy is on records held out of the training set; the test set is not
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accuracy_suite.stored import RESULTS
+from accuracy_suite.stored import RESULTS, recipe_of
 
-from tacit import config
 from tacit.config import Recipe
+from tacit.report.load import load_run
 
 FILE = "sanitization-figures.json"
 RECORDS, HELD_OUT = 10_000, 4_000
@@ -53,6 +52,7 @@ class FigureRun:
         length = f"{self.epochs} epochs"
         return f"{self.data}, n = {self.width}, {threshold}, noise {self.noise:g}, {length}"
 
+    @property
     def recipe(self) -> Recipe:
         """The paper's recipe with these settings, on the records that are used."""
         unused = _TRAINING_RECORDS[self.data] - HELD_OUT - RECORDS
@@ -64,10 +64,9 @@ class FigureRun:
             "privacy.noise": self.noise,
             "training.epochs": self.epochs,
             "run.evaluate_every": EVERY,
-            "run.seed": SEED,
         }
-        name = f"000/{self.data}-paper"
-        return config.load(name, {key: str(value) for key, value in changes.items()})
+        settings = " ".join(f"--set {key}={value}" for key, value in changes.items())
+        return recipe_of(f"000/{self.data}-paper {settings}", SEED)
 
     def row(self, rows: Iterable[Row]) -> Row | None:
         """What is stored of this run."""
@@ -102,29 +101,25 @@ def missing(figures: Iterable[str], rows: list[Row]) -> list[FigureRun]:
     """Runs that are not stored, or that were made with an older form of their recipe."""
     wanted = dict.fromkeys(run for figure in figures for run in FIGURES[figure])
     kept = {(row["run"], row["recipe_digest"]) for row in rows}
-    return [run for run in wanted if (run.name, run.recipe().digest()) not in kept]
+    return [run for run in wanted if (run.name, run.recipe.digest()) not in kept]
 
 
-def measure(run: FigureRun, data_dir: Path | None) -> Row:
-    """Train, and keep what the figures are drawn from."""
-    from tacit.train import train
-
-    recipe = run.recipe()
-    with tempfile.TemporaryDirectory() as folder:
-        result = train(recipe, data_dir=data_dir, out=Path(folder) / "run")
-    metrics = result.metrics
+def summed_up(run: FigureRun, folder: Path) -> Row:
+    """What the figures are drawn from, of a finished run."""
+    found = load_run(folder)
+    metrics = found.metrics
     seen = metrics["sanitization"]
     return {
         "run": run.name,
-        "recipe_digest": recipe.digest(),
+        "recipe_digest": run.recipe.digest(),
         "records": metrics["records"],
-        "batch_size": recipe.training.batch_size,
+        "batch_size": run.recipe.training.batch_size,
         "evaluated_on": metrics["evaluated_on"],
         "evaluations": [[e["epoch"], e["accuracy"]] for e in metrics["evaluations"]],
         **{key: seen[key] for key in ("claimed", "threshold", "norm", "spread")},
-        "delta": recipe.privacy.delta,
+        "delta": metrics["delta"],
         "training_seconds": metrics["training_seconds"],
-        "versions": result.certificate["versions"],
+        "versions": found.certificate["versions"],
     }
 
 

@@ -29,7 +29,7 @@ def row(run: FigureRun, **more: Any) -> Row:
     epochs = range(1, run.epochs + 1)
     return {
         "run": run.name,
-        "recipe_digest": run.recipe().digest(),
+        "recipe_digest": run.recipe.digest(),
         "records": RECORDS,
         "batch_size": 20,
         "evaluated_on": "4,000 records: records held out of the training set",
@@ -51,7 +51,7 @@ def rows() -> list[Row]:
 
 def test_every_run_is_a_recipe_of_the_paper_on_part_of_the_records() -> None:
     for run in dict.fromkeys(run for runs in FIGURES.values() for run in runs):
-        recipe = run.recipe()
+        recipe = run.recipe
         assert recipe.method.guarantee == "paper"  # type: ignore[union-attr]
         assert recipe.training.epochs == run.epochs and recipe.model.width == run.width
         whole = {"mnist": 60_000, "cifar-10": 50_000}[run.data]
