@@ -47,7 +47,7 @@ def test_the_papers_thresholds_lie_within_the_noise_of_what_they_are_compared_wi
     """Spread of pure noise over 50,000 vectors of 50 elements an epoch, C = 0.5: it is level from
     the start, and flags go up by chance, as docs/proofs/sanitization.md says."""
     generator = np.random.Generator(np.random.PCG64(1))
-    records, width, epochs = 50_000, 50, 400
+    records, width, epochs = 50_000, 50, 250
     deviation = 0.5 * np.sqrt(width)
     spread = [
         float(deviation * np.sqrt(generator.chisquare(width - 1, records) / (width - 1)).mean())
