@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accuracy_suite.stored import Summary
 from sanitization_suite.charts import charts, width_curves
 from sanitization_suite.runs import (
     FIGURES,
@@ -118,3 +119,11 @@ def test_more_noise_is_a_curve_of_its_own(rows: list[Row]) -> None:
     assert list(curves) == ["fixed C, noise 1", "C = 0.1·‖W‖, noise 1", "C = 0.1·‖W‖, noise 2"]
     one, two = curves["C = 0.1·‖W‖, noise 1"], curves["C = 0.1·‖W‖, noise 2"]
     assert [a - b for (_, a), (_, b) in zip(one, two, strict=True)] == pytest.approx([1.0] * 6)
+
+
+def test_stops_are_summed_up_over_the_seeds() -> None:
+    runs = tuple({"stopped": {"step": step, "claimed": step / 1e4}} for step in (7500, 10000))
+    found = Summary("a recipe", runs)
+    assert found.stopped_after == 8750 and found.claimed_at_stop == 1.0
+    with pytest.raises(TypeError):
+        _ = Summary("another", ({"stopped": None},)).stopped_after
