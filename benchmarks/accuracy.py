@@ -30,6 +30,7 @@ PAPER_003 = (
     *(f"equal-cifar-individual-{rule}" for rule in ("flat", "grouped", "multiplied")),
     *("equal-cifar-individual-multiplied-grouped", "short-resnet18-bn"),
 )
+ADDITIONS = ("stopping", "adaptive", "adaptive-stopping")
 PAGES = {
     "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3, 8)],
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)]
@@ -63,12 +64,14 @@ PAGES = {
         for kind in (
             "class-sums",
             "class-sums-scattering",
-            "one-time",
-            "paper-short",
-            "joint",
             "dpsgd",
+            "one-time",
+            "one-time --epsilon 3",
+            "joint",
+            "paper-short",
         )
-    ],
+    ]
+    + [f"000/cifar-10-paper-short-{kind}" for kind in ADDITIONS],
 }
 
 

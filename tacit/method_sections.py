@@ -25,6 +25,7 @@ from tacit.recipe_sections import (
 
 Decay = Annotated[float, Number, Field(gt=0, le=1)]
 LayersAcrossRecords = Literal["refused", "sealed", "free"]
+Head = Literal["trained", "prototypes", "ridge"]
 
 
 class AnyMethod(Section):
@@ -156,13 +157,20 @@ class SanitizationRecipe(AnyMethod):
     """T_s: a flag goes up where the spread changes by no more than this an epoch."""
     tolerance: NotNegative = 2e-5
     """τ: with a moving threshold, how far slopes of two windows may differ."""
-    head: Literal["ridge", "prototypes"] = "ridge"
-    """What is made of the sums under "class-sums"."""
+    head: Head | None = None
+    """Where the head comes from: "trained" by the loss, the class whose mean of released vectors is
+    nearest ("prototypes"), or ridge regression on released moments, for "class-sums" alone. Class
+    sums make a ridge head and all others train one, unless it is given."""
 
     @property
     def values_in(self) -> Range:
         """The range that is used."""
         return self.range or ("ball" if self.guarantee == "class-sums" else "positive")
+
+    @property
+    def head_by(self) -> Head:
+        """The kind of head that is made."""
+        return self.head or ("ridge" if self.guarantee == "class-sums" else "trained")
 
 
 class SelectiveRecipe(ClippedRecipe):

@@ -91,6 +91,7 @@ def summed_up(wanted: Wanted, threads: int) -> Run:
         "steps": certificate["steps"],
         "batch_size": certificate.get("expected_batch_size"),
         "outcome": certificate.get("outcome") or {},
+        "stopped": certificate.get("stopped"),
         "training_seconds": metrics["training_seconds"],
         "inference_seconds": metrics["inference_seconds"],
         "machine": f"{processor()}, {os.cpu_count()} cores",

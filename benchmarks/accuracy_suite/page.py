@@ -14,6 +14,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from sanitization_suite.section import section as sanitization_figures
+
 from accuracy_suite import audited, clip_sweeps, held_out, stored
 from accuracy_suite.contest import contest
 from accuracy_suite.published import PUBLISHED
@@ -213,11 +215,13 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "minutes": "{:.1f}".format,
     "proven": epsilon,
     "claimed": epsilon,
+    "claimed_at_stop": epsilon,
     "audited": values.audited,
     "delta": values.delta,
     "noise": values.noise,
     "seeds": values.count,
     "steps": values.count,
+    "stopped_after": values.count,
     "count": values.count,
     "text": values.plain,
 }
@@ -226,11 +230,14 @@ _SHARED: dict[str, Callable[[Any], str]] = {
     "evaluated_on": values.plain,
     "relation": values.plain,
 }
+_SECTIONS: dict[str, Callable[[Path], str]] = {"sanitization-figures": sanitization_figures}
+"""Parts of pages that are written elsewhere, from files of their own."""
 _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "table": lambda sources, prefix, _: table(
         summary for name, summary in sources.own.items() if name.startswith(prefix)
     ),
     "scored": lambda sources, name, _: accuracy(sources.run(name)),
+    "section": lambda sources, name, _: _SECTIONS[name](sources.folder),
     "guarantee": guarantee,
     "audit": audit,
     "lead": lead,

@@ -123,6 +123,16 @@ class Summary:
         return statistics.mean(float(run["outcome"][key]) for run in self.runs)
 
     @property
+    def stopped_after(self) -> float:
+        """Mean number of steps after which a rule ended the runs; an error where none did."""
+        return statistics.mean(float(run["stopped"]["step"]) for run in self.runs)
+
+    @property
+    def claimed_at_stop(self) -> float:
+        """What a paper's arithmetic says was spent by then, at most."""
+        return max(float(run["stopped"]["claimed"]) for run in self.runs)
+
+    @property
     def machine(self) -> str:
         """Where they ran, and on how many threads each."""
         return "; ".join(sorted({_machine(run) for run in self.runs}))

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from dp_accounting import DpEvent
-from torch import Tensor, nn
+from torch import Tensor
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.data.batches import Gatherer
-from tacit.errors import ModelError
 from tacit.methods.base import Promise
+from tacit.methods.heads import linear_head, nearest_means
 from tacit.models.sanitization import Split
 from tacit.noise.gaussian import noised
 from tacit.noise.source import RandomSource
@@ -52,16 +52,10 @@ class ClassSums:
         *,
         ridge: bool,
     ) -> None:
-        head = split.head[0]
-        if len(split.head) != 1 or not isinstance(head, nn.Linear) or head.bias is None:
-            raise ModelError(
-                "guarantee 'class-sums' computes the head: it must be one nn.Linear with a bias"
-                " after the sanitization layer"
-            )
         self.promise = promise
         self._schedule, self._split, self._gatherer = schedule, split, gatherer
-        self._source, self._ridge, self._head = source, ridge, head
-        split.layer.recentre(torch.zeros(head.in_features))
+        self._source, self._ridge, self._head = source, ridge, linear_head(split)
+        split.layer.recentre(torch.zeros(self._head.in_features))
 
     def charge(self, step: int) -> DpEvent:
         return self._schedule.charge(step)
@@ -99,8 +93,8 @@ class ClassSums:
     def _nearest(self, vectors: Tensor, one_hot: Tensor) -> tuple[Tensor, Tensor]:
         """The class with the nearest mean, by its inner product with the vector."""
         sums = self._noised(self._unit(vectors).T @ one_hot, 2.0, 1.0, "class sums")
-        means = sums / one_hot.sum(0).clamp_min(1)
-        return means, -(means**2).sum(0) / 2
+        counts = one_hot.sum(0)
+        return nearest_means(sums, counts, torch.full_like(counts, (2 * self._schedule.noise) ** 2))
 
     def _fitted(self, vectors: Tensor, one_hot: Tensor) -> tuple[Tensor, Tensor]:
         """Ridge regression on the labels, from noised moments of vectors centred beforehand."""

@@ -12,9 +12,10 @@ from tacit.clipping.rules import Flat
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import ArgumentError, NoProofError
 from tacit.losses import one_record
-from tacit.method_sections import SanitizationRecipe
+from tacit.method_sections import Head, SanitizationRecipe
 from tacit.methods.base import Method, Promise
 from tacit.methods.class_sums import ClassSums
+from tacit.methods.heads import Prototypes, linear_head
 from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.methods.sanitized_joint import Below, JointTraining, Samplers
 from tacit.methods.sanitized_once import OneTimeRelease
@@ -36,6 +37,12 @@ _RELEASED = {
         "the time it took",
     ),
     "class-sums": ("noised sums over the records of each class", "the weights"),
+}
+_HEADS: dict[str, tuple[Head, ...]] = {
+    "paper": ("trained",),
+    "one-time": ("trained", "prototypes"),
+    "joint": ("trained", "prototypes"),
+    "class-sums": ("ridge", "prototypes"),
 }
 _ENCODER = {
     "given": "the encoder's first weights, which must not have seen these records",
@@ -72,12 +79,19 @@ def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
     for parameter in split.encoder_parameters():
         parameter.requires_grad_(False)
     if chosen.guarantee == "class-sums":
-        return ClassSums(
-            promise, schedule, split, parts.gatherer(), parts.source, ridge=chosen.head == "ridge"
-        )
-    sampler = ShuffledSampler(len(parts.records), parts.recipe.training.batch_size, parts.source)
+        ridge = chosen.head_by == "ridge"
+        return ClassSums(promise, schedule, split, parts.gatherer(), parts.source, ridge=ridge)
+    computed = chosen.head_by == "prototypes"
     return OneTimeRelease(
-        promise, schedule, split, parts.gatherer(), sampler, parts.optimizer, parts.memory, names
+        promise,
+        schedule,
+        split,
+        parts.gatherer(),
+        ShuffledSampler(len(parts.records), parts.recipe.training.batch_size, parts.source),
+        parts.optimizer,
+        parts.memory,
+        names,
+        Prototypes(split, parts.memory) if computed else None,
     )
 
 
@@ -127,7 +141,13 @@ def _joint(
         parts.source,
         watch,
         names,
+        _guessed(parts, split) if chosen.head_by == "prototypes" else None,
     )
+
+
+def _guessed(parts: Parts, split: Split) -> Prototypes:
+    """Class means that start from guesses worth one epoch of vectors."""
+    return Prototypes(split, parts.memory, len(parts.records) / linear_head(split).out_features)
 
 
 def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:
@@ -136,13 +156,19 @@ def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:
     relation = privacy.relation or Relation.REPLACE_FEATURES
     if chosen.guarantee == "class-sums" and chosen.values_in != "ball":
         raise ArgumentError(f"range is {chosen.range!r}; class sums are of vectors in a 'ball'")
+    if chosen.head_by not in _HEADS[chosen.guarantee]:
+        raise ArgumentError(
+            f"head is {chosen.head_by!r}, but with guarantee {chosen.guarantee!r} it is one of"
+            f" {', '.join(_HEADS[chosen.guarantee])}"
+        )
+    once = chosen.guarantee == "one-time" and chosen.head_by == "prototypes"
     steps = step_count(recipe, count)
     width = Split(parts.model).width(one_record(parts.records)[0])
     schedule = SanitizedSchedule(
         chosen.guarantee,
         count,
         training.batch_size,
-        1 if chosen.guarantee == "class-sums" else steps,
+        1 if once or chosen.guarantee == "class-sums" else steps,
         privacy.noise or 1.0,
         Sanitizer(width, 1.0, chosen.values_in, chosen.dropout, chosen.mask),
         chosen.activation_noise,

@@ -17,6 +17,7 @@ from tacit.clipping.contract import Batch, ClippingEngine, Layout, LossFunction,
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler
 from tacit.methods.base import Promise
+from tacit.methods.heads import Prototypes
 from tacit.methods.sanitized_watch import Watch
 from tacit.models.sanitization import Split
 from tacit.noise.gaussian import GaussianNoise, post_processed
@@ -59,7 +60,7 @@ class JointTraining:
 
     Guarantee: step t is Poisson(q, Gaussian(noise)) composed with one noised vector for each
     record of an independent sample, seen by all; the head's update is computed from the vectors
-    and their public labels alone.
+    and their public labels alone: a step along the loss, or with `prototypes` their class means.
     """
 
     def __init__(
@@ -74,11 +75,12 @@ class JointTraining:
         source: RandomSource,
         watch: Watch,
         head_names: tuple[str, ...],
+        prototypes: Prototypes | None = None,
     ) -> None:
         self.promise = promise
         self._schedule, self._split, self._engine = schedule, split, engine
         self._gatherer, self._samplers, self._optimizer = gatherer, samplers, optimizer
-        self._source, self._watch = source, watch
+        self._source, self._watch, self._prototypes = source, watch, prototypes
         self._noise = GaussianNoise(source, schedule.noise)
         shapes = tuple(p.shape for p in split.head.parameters())
         self._head = Layout(head_names, shapes, (0,) * len(shapes))
@@ -97,22 +99,34 @@ class JointTraining:
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         clipped = self._engine.clipped_sum(loss, batches, self._gatherer.views)
         below = self._noise.privatise(clipped, step, self._schedule.batch_size)
-        above = self._head_gradient(step, loss)
+        released = self._released(step)
         self._optimizer.apply(below, step)
-        self._optimizer.apply(post_processed(above, self._head), step)
+        if self._prototypes is None:
+            above = self._head_gradient(loss, released)
+            self._optimizer.apply(post_processed(above, self._head), step)
+        else:
+            for vectors, labels in released:
+                self._prototypes.take(vectors, labels)
         self._watch.after(step, self._split.layer.spread)
 
-    def _head_gradient(self, step: int, loss: LossFunction) -> Tensor:
-        """From the released vectors alone; who took part is public, so a mean is allowed."""
-        layer, head = self._split.layer, self._split.head
+    def _released(self, step: int) -> list[tuple[Tensor, Tensor]]:
+        """The noised vectors of the step's second sample, beside their labels."""
+        layer = self._split.layer
         layer.begin(step)
+        with torch.no_grad():
+            return [
+                (layer.noised(self._split.activations(batch[0])), batch[-1])
+                for batch in self._batches(self._samplers.activations, step)
+            ]
+
+    def _head_gradient(self, loss: LossFunction, released: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """From the released vectors alone; who took part is public, so a mean is allowed."""
+        head = self._split.head
         parameters = list(head.parameters())
         total = torch.zeros(self._head.size)
         rows = 0
-        for batch in self._batches(self._samplers.activations, step):
-            with torch.no_grad():
-                vectors = layer.noised(self._split.activations(batch[0]))
-            losses = check_losses(loss(head, (vectors, batch[-1])), len(vectors))
+        for vectors, labels in released:
+            losses = check_losses(loss(head, (vectors, labels)), len(vectors))
             gradients = torch.autograd.grad(losses.sum(), parameters)
             total += torch.cat([g.flatten() for g in gradients])
             rows += len(vectors)

@@ -1,4 +1,4 @@
-"""One release of noised vectors; the head trains on them for as long as one likes.
+"""One release of noised vectors; a head is computed or trained from them, as long as one likes.
 
 Proof: docs/proofs/sanitization.md, S1.
 """
@@ -17,6 +17,7 @@ from tacit.data.batches import Gatherer
 from tacit.data.sampling import ShuffledSampler
 from tacit.errors import DataError
 from tacit.methods.base import Promise
+from tacit.methods.heads import Prototypes
 from tacit.models.sanitization import Split
 from tacit.noise.gaussian import post_processed
 from tacit.optim import PrivateOptimizer
@@ -28,7 +29,8 @@ class OneTimeRelease:
     """Releases every record's sanitized vector in its first step, and only post-processes later.
 
     Guarantee: step 0 is one Gaussian release under replace-features, of an encoder that is frozen
-    before private records are seen; no later step looks at a private record.
+    before private records are seen; no later step looks at a private record. With `prototypes`
+    the head is computed from the vectors, in a single step.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class OneTimeRelease:
         optimizer: PrivateOptimizer,
         memory: dict[str, Tensor],
         head_names: tuple[str, ...],
+        prototypes: Prototypes | None = None,
     ) -> None:
         self.promise = promise
         self._schedule, self._split, self._gatherer = schedule, split, gatherer
         self._sampler, self._optimizer, self._memory = sampler, optimizer, memory
+        self._prototypes = prototypes
         shapes = tuple(p.shape for p in split.head.parameters())
         self._layout = Layout(head_names, shapes, (0,) * len(shapes))
 
@@ -60,6 +64,9 @@ class OneTimeRelease:
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         if step == 0:
             self._release(batches)
+        if self._prototypes is not None:
+            self._prototypes.take(self._memory["vectors"], self._memory["labels"])
+            return
         chosen = torch.from_numpy(self._sampler.draw(step))
         batch = self._memory["vectors"][chosen], self._memory["labels"][chosen]
         losses = check_losses(loss(self._split.head, batch), len(chosen))

@@ -208,6 +208,7 @@ MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
     "patches": patches,
     "projection": projection,
 }
+_OF_ANY_WIDTH = {"funnel-cnn": funnel_cnn, "patches": patches, "projection": projection}
 
 
 def check_name(name: str) -> None:
@@ -231,18 +232,21 @@ def build(
     """A named network with fresh weights drawn from `seed`; torch's global state is untouched.
 
     `initial` is torch's own rule, He et al.'s for ReLU ("kaiming") or Glorot's ("xavier"). `width`
-    is that of the layer before the last, for the network that lets one choose it (funnel-cnn).
+    is that of the layer before the last, for networks that let one choose it.
     Weights of convolutions lie channels last, as that is faster on every engine.
 
     >>> sum(p.numel() for p in build("lenet5", (1, 28, 28), 10).parameters())
     61706
     """
     check_name(name)
-    if width and name != "funnel-cnn":
-        raise ArgumentError(f"width is {width}, but model {name!r} has no width to choose")
+    if width and name not in _OF_ANY_WIDTH:
+        raise ArgumentError(
+            f"width is {width}, but model {name!r} has no width to choose; these have one:"
+            f" {', '.join(_OF_ANY_WIDTH)}"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        maker = partial(funnel_cnn, width=width) if width else MODELS[name]
+        maker = partial(_OF_ANY_WIDTH[name], width=width) if width else MODELS[name]
         model = maker(shape, classes, tokens)
         if initial != "torch":
             for module in model.modules():

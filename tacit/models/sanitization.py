@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,18 @@ class SanitizationLayer(nn.Module):
             norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
             return torch.mul(x, limit / norms.clamp_min(limit))
         return x.clamp(0.0 if self.settings.range == "positive" else -limit, limit)
+
+    def radius(self, width: int) -> float:
+        """Half of how far apart two rows of so many elements can be, once they are clipped."""
+        limit = float(self.threshold)
+        if self.settings.range == "ball":
+            return limit
+        return limit * math.sqrt(width) / (2 if self.settings.range == "positive" else 1)
+
+    def variance(self, width: int) -> float:
+        """That of the noise on an element of a row in training, averaged over what is dropped."""
+        shape = replace(self.settings, width=width)
+        return shape.deviation(float(self.threshold)) ** 2 * width / shape.kept
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 2:

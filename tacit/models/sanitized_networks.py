@@ -111,28 +111,28 @@ class PatchFeatures(nn.Module):
         return f"{len(self.patches)} patches of {self.size}×{self.size}, {self.grid}×{self.grid}"
 
 
-def patches(shape: Shape, classes: int, tokens: int) -> nn.Module:
-    """Features from patches, projected to 300 dimensions (600 for colour): an encoder that is never
-    trained on private records, for guarantees 'one-time' and 'class-sums'."""
+def patches(shape: Shape, classes: int, tokens: int, width: int = 0) -> nn.Module:
+    """Features from patches, projected to 300 dimensions (600 for colour) or to `width`: an encoder
+    that is never trained on private records, for guarantees 'one-time' and 'class-sums'."""
     channels, height, side = _image(shape, "patches")
     size = min(6, height // 2, side // 2)
     if channels == 1:
         features = PatchFeatures(channels, 50, size, 4)
     else:
         features = PatchFeatures(channels, 200, size, 2, stride=2)
-    width = min(PATCH_WIDTH[channels > 1], len(features.centre))
+    width = min(width or PATCH_WIDTH[channels > 1], len(features.centre))
     project = nn.Linear(len(features.centre), width, bias=False)
     return nn.Sequential(features, project, SanitizationLayer(), nn.Linear(width, classes))
 
 
-def projection(shape: Shape, classes: int, tokens: int) -> nn.Module:
-    """Any record, flattened and projected to at most 300 random orthogonal directions: an encoder
-    that learns nothing, for scattering features and tables.
+def projection(shape: Shape, classes: int, tokens: int, width: int = 0) -> nn.Module:
+    """Any record, flattened and projected to at most 300 (or `width`) random orthogonal directions:
+    an encoder that learns nothing, for scattering features and tables.
 
     Features of variance one come out as vectors of length about one.
     """
     size = math.prod(shape)
-    width = min(PATCH_WIDTH[0], size)
+    width = min(width or PATCH_WIDTH[0], size)
     project = nn.Linear(size, width, bias=False)
     with torch.no_grad():
         nn.init.orthogonal_(project.weight)

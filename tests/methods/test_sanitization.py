@@ -97,6 +97,7 @@ def test_a_frozen_encoder_shows_no_record(tmp_path: Path, guarantee: str) -> Non
         ("class-sums", "3.weight", {"noise": 3.0}),
         ("class-sums", "3.weight", {"noise": 3.0, "head": "prototypes"}),
         ("joint", "0.weight", {"noise": 4.0, "epochs": 1}),
+        ("joint", "0.weight", {"noise": 4.0, "epochs": 1, "head": "prototypes"}),
     ],
 )
 def test_sound_variants_change_no_weight_beyond_noise(
@@ -231,6 +232,11 @@ def test_an_early_stop_lowers_what_is_spent_and_not_what_is_promised(tmp_path: P
     planned = account(tmp_path / "joint")["guarantee"]["epsilon"]
     assert whole["spent_by_now"]["epsilon"] < planned == whole["guarantee"]["epsilon"]
     assert whole["spent_by_now"]["name"] == "spent at stop (ex post)"
+    text = (tmp_path / "joint" / "certificate.txt").read_text("utf-8")
+    assert f"spent at stop (ex post): {whole['spent_by_now']['epsilon']:g}" in text
+    assert f"Proven: (ε = {planned:g}," in text
+    assert "Spent at stop (ex post)" in run.report.read_text("utf-8")
+    assert "stopped early, after step 12 of 24" in text
     flagged = started(tmp_path / "flag", recipe("joint", **{**stopping, "stop": "flag"}))
     while flagged.remaining:
         flagged.advance(tacit.cross_entropy)
@@ -250,6 +256,9 @@ def test_the_papers_certificate_denies_first(tmp_path: Path) -> None:
     assert certificate["stopped"]["claimed"] < certificate["claimed"]["epsilon"]
     assert certificate["head_only"] > certificate["claimed"]["epsilon"]
     assert "stopped early, after step 12 of 24" in text
+    assert (
+        f"claimed for the steps taken until then: {certificate['stopped']['claimed']:.4f}" in text
+    )
 
 
 def test_the_paper_must_be_asked_for_by_name() -> None:

@@ -41,3 +41,20 @@ def test_shorter_windows_and_wider_thresholds_raise_more_flags() -> None:
 @pytest.mark.parametrize("rule", [SlopeRule(5, 1.0), TrendRule(5, 1.0)])
 def test_no_flag_before_a_window_has_passed(rule: StoppingRule) -> None:
     assert rule.flags([]) == rule.flags([1.0] * 5) == []
+
+
+def test_the_papers_thresholds_lie_within_the_noise_of_what_they_are_compared_with() -> None:
+    """Spread of pure noise over 50,000 vectors of 50 elements an epoch, C = 0.5: it is level from
+    the start, and flags go up by chance, as docs/proofs/sanitization.md says."""
+    generator = np.random.Generator(np.random.PCG64(1))
+    records, width, epochs = 50_000, 50, 250
+    deviation = 0.5 * np.sqrt(width)
+    spread = [
+        float(deviation * np.sqrt(generator.chisquare(width - 1, records) / (width - 1)).mean())
+        for _ in range(epochs)
+    ]
+    slopes = [(spread[i] - spread[i - 10]) / 10 for i in range(10, epochs)]
+    assert np.std(slopes) == pytest.approx(2.3e-4, rel=0.15)
+    assert np.mean(np.abs(slopes) <= 1.2e-4) == pytest.approx(0.4, abs=0.1)
+    flagged = len(TrendRule(length=5, tolerance=2e-5).flags(spread)) / epochs
+    assert flagged == pytest.approx(0.028, abs=0.02)

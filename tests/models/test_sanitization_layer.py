@@ -13,7 +13,7 @@ from tacit.models import SanitizationLayer, build, with_sanitization
 from tacit.models.sanitization import Split
 from tacit.models.validate import check
 from tacit.noise.source import RandomSource
-from tacit.privacy.sanitized import Sanitizer
+from tacit.privacy.sanitized import Range, Sanitizer
 
 ROWS, WIDTH = 400, 40
 
@@ -131,6 +131,29 @@ def test_the_funnel_narrows_to_n() -> None:
     assert widths == [480, 240, 120, 60, 10] and len(stages) == 6
     with pytest.raises(ArgumentError, match="width"):
         build("linear", (3,), 2, width=5)
+
+
+@pytest.mark.parametrize("name", ["patches", "projection"])
+def test_frozen_encoders_take_a_width(name: str) -> None:
+    model = build(name, (1, 28, 28), 10, width=20)
+    assert Split(model).width(torch.zeros(1, 1, 28, 28)) == 20
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(("kind", "half"), [("positive", 3.0), ("symmetric", 6.0), ("ball", 2.0)])
+def test_the_radius_is_half_of_how_far_apart_rows_can_be(kind: Range, half: float) -> None:
+    layer = SanitizationLayer(clip=2.0, range=kind)
+    ends = layer.bounded(torch.tensor([[1e6] * 9, [-1e6] * 9]))
+    assert layer.radius(9) == pytest.approx(half)
+    assert float((ends[0] - ends[1]).norm()) == pytest.approx(2 * half)
+
+
+def test_the_variance_is_that_of_the_noise_that_is_added() -> None:
+    torch.manual_seed(0)
+    for dropout in (0.0, 0.5):
+        layer = SanitizationLayer(clip=2.0, noise=1.5, dropout=dropout)
+        released = layer(torch.zeros(4000, 8))
+        assert layer.variance(8) == pytest.approx(float(released.var()), rel=0.05)
 
 
 def test_a_projection_keeps_unit_variance_at_length_one() -> None:
