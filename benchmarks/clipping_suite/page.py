@@ -12,6 +12,14 @@ _TARGETS = (
     ("ours-torch", "torch only", 1.7, 1.35, 1.3, 2.3),
     ("ours-native", "native", 1.25, 1.1, 2.0, 1.6),
 )
+_READING = (
+    "What a private step costs beside its clipping is fixed: noise for every parameter, and some",
+    "hundred microseconds of Python in which the other cores wait. The shorter the plain step, the",
+    "more that weighs; the MLP's takes a few milliseconds. Without compiled kernels its noise alone",
+    "takes longer than that: normal numbers are defined to the last bit, from a ChaCha20 keystream, so",
+    "that every machine draws the same, and in numpy that takes some fifty passes over them. Peers draw",
+    "theirs from torch's own generator, whose seed has 64 bits.",
+)
 _TRIED = {
     True: "Everyone first tries memory layouts and micro-batches; the fastest setting that is right"
     " goes into the rounds.",
@@ -83,7 +91,7 @@ def _targets(rows: Sequence[Row]) -> list[str]:
             if value is not None:
                 held = "yes" if (value <= aim if below else value >= aim) else "**no**"
             lines.append(f"| {words}: {what} | {sense} {aim:g} | {number(value)} | {held} |")
-    return [*lines, ""]
+    return [*lines, "", *_READING, ""]
 
 
 def _smallest(values: dict[str, float]) -> float | None:
