@@ -32,6 +32,7 @@ _SIX = (
     "lira-online",
     "rmia",
 )
+_TACIT = "from tacit.cli import main; main()"
 _MNIST_SIZE = (
     "--set privacy.epsilon=4 --set training.batch_size=500 --set training.epochs=10 --runs 1"
 )
@@ -170,7 +171,7 @@ def measured(wanted: Wanted, data_dir: Path | None) -> Json:
     place = ["--data-dir", str(data_dir)] if data_dir and wanted.part != "faults" else []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tacit", "audit", *wanted.arguments.split(), *place]
+        command = [sys.executable, "-c", _TACIT, "audit", *wanted.arguments.split(), *place]
         out = ["--out", folder] if wanted.part != "faults" else []
         done = subprocess.run([*command, *out, "--json"], capture_output=True, text=True)
     if done.returncode not in (0, 9):
