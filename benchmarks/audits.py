@@ -34,7 +34,7 @@ _SIX = (
 )
 _TACIT = "from tacit.cli import main; main()"
 _MNIST_SIZE = (
-    "--set privacy.epsilon=4 --set training.batch_size=500 --set training.epochs=10 --runs 1"
+    "--set privacy.epsilon=4 --set training.batch_size=500 --set training.epochs=10 --runs 3"
 )
 _SMALL_CIFAR = "--pairs 1000 --shadows 4 --seed 1" + "".join(f" --attack {name}" for name in _SIX)
 _TRIALS = (
@@ -82,14 +82,14 @@ WANTED = (
         "DPSUR",
         "dpsur",
         "mnist",
-        "001/mnist-proven3-dpsur --set privacy.epsilon=4 --set training.epochs=10 --runs 1",
+        "001/mnist-proven3-dpsur --set privacy.epsilon=4 --set training.epochs=10 --runs 2",
     ),
     Wanted(
         "canaries",
         "DPSGD-BR",
         "dpsgd-br",
         "mnist",
-        "001/mnist-proven3-dpsgd-br --set privacy.epsilon=4 --set training.epochs=10 --runs 1",
+        "001/mnist-proven3-dpsgd-br --set privacy.epsilon=4 --set training.epochs=10 --runs 2",
     ),
     Wanted(
         "canaries",

@@ -73,6 +73,7 @@ class AcceptanceCounts:
             method.planned(),
             method.promise.relation,
             independent=True,
+            noise_may_be_wrong=False,
         )
 
 

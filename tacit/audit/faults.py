@@ -23,6 +23,7 @@ from tacit.methods.selective import Selective
 from tacit.noise.gaussian import GaussianNoise, PrivateGradient
 from tacit.privacy import events
 from tacit.privacy.relations import Relation
+from tacit.privacy.selective import SelectiveSchedule
 
 _RATE = 4  # how many times too often a wrong sampler takes records
 
@@ -85,7 +86,9 @@ def _accepted_only() -> AbstractContextManager[Any]:
     more updates than there are."""
 
     def wrong(self: Selective) -> DpEvent:
-        return events.repeated(replace(self.schedule, coin=None).trial_event(), _FEW_ACCEPTED)
+        schedule = self.schedule
+        assert isinstance(schedule, SelectiveSchedule)
+        return events.repeated(replace(schedule, coin=None).trial_event(), _FEW_ACCEPTED)
 
     return patch.object(Selective, "planned", wrong)
 

@@ -34,6 +34,8 @@ class Played:
     relation: Relation
     independent: bool
     claimed: float | None = None
+    noise_may_be_wrong: bool = True
+    """Whether a smaller noise than promised is what the scores would show, if anything."""
     by_record: Scores | None = None
     """Scores of single records, where a coin is about two of them: for the ROC curve."""
 

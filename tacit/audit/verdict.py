@@ -111,7 +111,7 @@ def conclude(
     scores = Scores.together([run.scores for run in runs])
     promised = Promised(first.event, first.relation)
     proven = promised.epsilon(delta)
-    fitting = first.independent and math.isfinite(proven)
+    fitting = first.independent and first.noise_may_be_wrong and math.isfinite(proven)
     parts = attacks * (1 + first.independent + fitting)
     each = 1 - (1 - confidence) / parts
     found = [bounds.one_run(scores, delta, each)]

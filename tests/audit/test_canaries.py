@@ -119,6 +119,7 @@ def test_charging_accepted_updates_only_is_found_on_a_hostile_loss() -> None:
     assert right.passed and wrong.passed
     assert wrong.finding.proven < 1 < right.finding.proven
     assert wrong.finding.attack == "acceptance counts"
+    assert {bound.name for bound in wrong.finding.bounds} == {"one run", "Clopper–Pearson"}
 
 
 def test_half_the_noise_shows_more_than_was_proven() -> None:
