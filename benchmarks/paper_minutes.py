@@ -2,15 +2,17 @@
 
     python benchmarks/paper_minutes.py --data-dir DATA
 
-One thread; evaluations are not counted, and runs that end by themselves are taken at their
-longest. Rows that differ in epochs only, or in settings that cost no time, are tried once. Writes
-docs/results/paper-minutes.json, from which `make pages` takes what `tacit papers` shows.
+Time of one processor, without evaluations; runs that end by themselves are taken at their longest.
+Rows that differ in epochs only, or in settings that cost no time, are tried once. Rows whose first
+steps take longer than 40 seconds are left out and named. Writes docs/results/paper-minutes.json,
+from which `make pages` takes what `tacit papers` shows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import tempfile
 import time
 from contextlib import suppress
@@ -21,10 +23,13 @@ from accuracy_suite.everything import write_all
 from accuracy_suite.stored import RESULTS, run_pages, stored, summaries
 
 from tacit.config import Recipe
+from tacit.method_sections import SelectiveRecipe
 from tacit.papers.index import papers
 from tacit.progress import Moment, NothingToClose
 from tacit.train import train
 
+LONGEST = 40
+WARM_UP, STEPS = 2, 5
 FILE = RESULTS / "paper-minutes.json"
 
 
@@ -37,19 +42,30 @@ class FirstSteps(NothingToClose):
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._started = time.monotonic()
-        self.minutes = 0.0
+        self._started = time.process_time()
+        self._seen: list[tuple[int, float]] = []
+        self.minutes: float | None = None
 
     def __enter__(self) -> FirstSteps:
-        self._started = time.monotonic()
+        self._started = time.process_time()
         return self
 
     def show(self, moment: Moment) -> None:
-        """Extrapolate; stop where that is good enough."""
-        elapsed = time.monotonic() - self._started
-        self.minutes = (elapsed + moment.seconds_left) / 60
-        if elapsed > self._seconds and moment.step < moment.steps:
-            raise Enough
+        """Extrapolate from the steps after those that warm up; stop where that is good enough."""
+        elapsed = time.process_time() - self._started
+        self._seen.append((moment.step, elapsed))
+        step, seconds = self._seen[min(len(self._seen) - 1, WARM_UP)]
+        taken, left = moment.step - step, moment.steps - moment.step
+        if taken or not left:
+            each = (elapsed - seconds) / max(taken, 1)
+            self.minutes = (elapsed + each * left) / 60
+            if left and taken >= STEPS and elapsed - seconds > self._seconds:
+                raise Enough
+
+
+def stop(*_: object) -> None:
+    """What the alarm does to a training."""
+    raise Enough
 
 
 def main() -> None:
@@ -59,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, float] = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
-    tried: dict[tuple[object, ...], float] = {}
+    tried: dict[tuple[object, ...], float | None] = {}
     runs = summaries(run for page in run_pages() for run in stored(page))
     rows = {row.command: row for paper in papers() for item in paper.items for row in item.rows}
     for command, row in rows.items():
@@ -68,27 +84,35 @@ def main() -> None:
         recipe = row.wanted(seed=0)
         kind = _kind(recipe)
         if kind not in tried:
-            tried[kind] = estimated(recipe, given.seconds, given.data_dir) / recipe.training.epochs
-        found[command] = round(tried[kind] * recipe.training.epochs, 2)
+            tried[kind] = estimated(recipe, given.seconds, given.data_dir)
+        each = tried[kind]
+        if each is None:
+            print(f"{command}: not a step in time", flush=True)
+            continue
+        found[command] = round(each * recipe.training.epochs, 2)
         print(f"{command}: {found[command]} min", flush=True)
         FILE.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
     write_all()
 
 
-def estimated(recipe: Recipe, seconds: float, data_dir: Path | None) -> float:
-    """Minutes of the whole run."""
+def estimated(recipe: Recipe, seconds: float, data_dir: Path | None) -> float | None:
+    """Minutes of an epoch; None where not enough steps were seen."""
     watcher = FirstSteps(seconds)
+    signal.signal(signal.SIGPROF, stop)
     with tempfile.TemporaryDirectory() as folder, suppress(Enough):
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
         train(recipe, data_dir=data_dir, out=Path(folder) / "run", watcher=watcher)
-    return watcher.minutes
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return None if watcher.minutes is None else watcher.minutes / recipe.training.epochs
 
 
 def _kind(recipe: Recipe) -> tuple[object, ...]:
-    """Recipes of one kind take the same time for an epoch."""
-    method, training = recipe.method, recipe.training
-    variant = getattr(method, "guarantee", ""), getattr(method, "validation_batch_size", 0)
-    model = recipe.model.name, recipe.features is None
-    return recipe.data.name, *model, method.name, *variant, training.batch_size, training.views
+    """Recipes of one kind take about the same time for an epoch."""
+    method = recipe.method
+    selective = isinstance(method, SelectiveRecipe)
+    variant = "selective" if selective else f"{method.name} {getattr(method, 'guarantee', '')}"
+    model = recipe.model.name, recipe.features is None, recipe.training.views
+    return recipe.data.name, *model, variant
 
 
 if __name__ == "__main__":

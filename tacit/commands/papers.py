@@ -146,7 +146,7 @@ def _cost(minutes: list[float | None]) -> str:
     """What the rows take, from the quickest to the slowest."""
     known = [each for each in minutes if each is not None]
     if not known:
-        return ""
+        return "time not known" if minutes else ""
     low, high = _time(min(known)), _time(max(known))
     return f"about {low if low == high else f'{low} to {high}'} a run"
 

@@ -72,8 +72,7 @@ def test_a_newer_form_of_a_recipe_replaces_the_older(
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")
-@pytest.mark.parametrize("with_signal", [signal.SIGTERM, signal.SIGINT])
-def test_nothing_runs_on_when_it_is_stopped(tmp_path: Path, with_signal: signal.Signals) -> None:
+def test_nothing_runs_on_when_it_is_stopped(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(STARTED)
     here = Path(__file__).parents[2]
@@ -83,12 +82,12 @@ def test_nothing_runs_on_when_it_is_stopped(tmp_path: Path, with_signal: signal.
         command, env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while len(list((tmp_path / "runs").rglob("ledger.jsonl"))) < 2:
                 assert process.poll() is None and time.monotonic() < deadline
                 time.sleep(0.1)
             children = _children(process.pid)
-            process.send_signal(with_signal)
+            process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=20)
         finally:
             process.kill()
