@@ -53,7 +53,7 @@ def _figure4(rows: Sequence[Row]) -> Chart | None:
     below.set_ylim(0, 1.15 * claimed[-1][1])
     training_range(below, claimed)
     _scale(figure, [row])
-    return _chart("4", "Accuracy and claimed ε over the epochs", figure)
+    return _chart("4", "Accuracy and claimed ε over the epochs, CIFAR-10", figure)
 
 
 def _figure8(rows: Sequence[Row]) -> Chart | None:
@@ -66,7 +66,7 @@ def _figure8(rows: Sequence[Row]) -> Chart | None:
     axes.set_ylim(bottom=0)
     training_range(axes, curves[0][1])
     _scale(figure, [row for _, row in found])
-    return _chart("8", "Threshold C over the epochs, by t", figure)
+    return _chart("8", "Threshold C over the epochs by t, CIFAR-10", figure)
 
 
 def _figure11(rows: Sequence[Row]) -> Chart | None:

@@ -104,9 +104,8 @@ def test_words_come_from_the_runs(tmp_path: Path, rows: list[Row]) -> None:
         add(each, tmp_path)
     text = section(tmp_path)
     assert text.count("](sanitization-figure") == 5
-    assert (
-        f"33.0 % after {LONG // 2} epochs at a claimed ε of 0.7, 43.0 % after {LONG} at 0.9" in text
-    )
+    assert f"33.0 % after {LONG // 2} epochs at a claimed ε of 0.70, " in text
+    assert f"43.0 % after {LONG} at 0.90." in text
     assert "C = 0.2·‖W‖ from 0.22 to 0.60" in text
     assert "CIFAR-10 is best at n = 100 with 39.0 %, 39.0 % at n = 100" in text
     assert "ahead at 6 of 6 widths" in text

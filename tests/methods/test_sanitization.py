@@ -163,7 +163,7 @@ def test_class_sums_are_noised_by_how_far_a_record_moves_them(tmp_path: Path) ->
         again.advance(tacit.cross_entropy)
         found.append(again.state.model[3].weight.detach() * 2.0 * counts[:, None])  # type: ignore[index]
     spread = torch.stack(found).std(0)
-    assert float(spread.mean()) == pytest.approx(3.0 * 2.0, rel=0.05)
+    assert float(spread.mean()) == pytest.approx(3.0 * 2.0, rel=0.1)
 
 
 def test_second_moments_move_by_no_more_than_their_sensitivity() -> None:
