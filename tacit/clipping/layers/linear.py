@@ -16,6 +16,8 @@ from tacit.clipping.layers.contributions import (
     Mergeable,
     scaled,
     squared_rows,
+    summed_products,
+    widened,
     zeroed,
 )
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
@@ -156,9 +158,10 @@ class OuterProducts(Mergeable):
         step = _block(2 * self.inputs.element_size() * self.inputs.shape[1] ** 2)
         found = []
         for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
+            inputs, outputs = widened(inputs), widened(outputs)
             gram = torch.bmm(inputs, inputs.mT).mul_(torch.bmm(outputs, outputs.mT))
-            found.append(gram.flatten(1).sum(1))
-        return torch.cat(found).clamp_min_(0)
+            found.append(summed_products(gram, inputs.shape[2] + outputs.shape[2]))
+        return torch.cat(found)
 
     def _by_writing_out(self) -> Tensor:
         step = _block(self.inputs.element_size() * self.inputs.shape[2] * self.outputs.shape[2])
