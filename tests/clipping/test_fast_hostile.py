@@ -105,6 +105,21 @@ def test_where_little_cancels_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, w
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e15, 1e30])
+@pytest.mark.parametrize("way", ["gram", "written out", "written out twice"])
+def test_parts_that_cancel_do_not_drown_other_records(
+    monkeypatch: pytest.MonkeyPatch, way: str, size: float
+) -> None:
+    monkeypatch.setattr(Chooser, "pick", always(way))
+    x = torch.randn(20, 2, 16)
+    x[5, 0] *= size
+    x[5, 1] = -x[5, 0]
+    engine = FastEngine(nn.Linear(16, 16, bias=False), Flat(CLIP))
+    everyone = engine.clipped_sum(total, [(x,)], 1).vector
+    others = engine.clipped_sum(total, [(torch.cat((x[:5], x[6:])),)], 1).vector
+    assert float((everyone - others).norm()) <= 0.05 * CLIP < float(others.norm())
+
+
 class OwnBias(nn.Module):
     """A linear layer whose bias is a row of its weight."""
 

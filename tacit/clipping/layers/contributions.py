@@ -73,6 +73,16 @@ def summed_products(products: Tensor, terms: int) -> Tensor:
     return products.flatten(1).sum(1).add_(parts.square_(), alpha=hidden).clamp_min_(0)
 
 
+def raised(squares: Tensor, sizes: Tensor) -> Tensor:
+    """Squared norms of gradients, raised where parts whose norms add up to `sizes` cancel.
+
+    A sum over records meets the parts before they cancel, and loses what is below their last
+    digit, of other records as well. By these norms the parts of a record are scaled to at most
+    1/(100·eps) times the clip, so that a hundredth of the clip is lost.
+    """
+    return squares.add_(sizes.square(), alpha=(100 * torch.finfo(squares.dtype).eps) ** 2)
+
+
 def scaled(tensor: Tensor, factors: Tensor) -> Tensor:
     """Each record of the tensor times its factor."""
     return tensor * factors.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))

@@ -14,6 +14,7 @@ from tacit.clipping.layers.contributions import (
     Contribution,
     Dense,
     Mergeable,
+    raised,
     scaled,
     squared_rows,
     summed_products,
@@ -165,8 +166,12 @@ class OuterProducts(Mergeable):
 
     def _by_writing_out(self) -> Tensor:
         step = _block(self.inputs.element_size() * self.inputs.shape[2] * self.outputs.shape[2])
-        parts = zip(self.inputs.split(step), self.outputs.split(step), strict=True)
-        return torch.cat([squared_rows(torch.bmm(g.mT, x)) for x, g in parts])
+        found = []
+        for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
+            across, down = (torch.linalg.vector_norm(widened(t), dim=2) for t in (inputs, outputs))
+            squares = squared_rows(torch.bmm(outputs.mT, inputs))
+            found.append(raised(squares, across.mul_(down).sum(1)))
+        return torch.cat(found)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         if self._written_out is not None:
