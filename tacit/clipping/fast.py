@@ -64,12 +64,13 @@ class FastEngine:
         deterministic: bool = False,
         memory_ceiling: int = DEFAULT_MEMORY_CEILING,
     ) -> None:
+        structure = Structure(model)
+        refuse_mixing(model, normalising(structure.modules))
         self.layout = Layout.of(model, rule.grouping)
         self._model = model
         self.rule = rule
         self._chooser = Chooser(deterministic=deterministic, memory_ceiling=memory_ceiling)
-        self._take(Structure(model))
-        refuse_mixing(model, self._norms)
+        self._take(structure)
 
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
         structure = self._structure.current()

@@ -120,6 +120,27 @@ def test_parts_that_cancel_do_not_drown_other_records(
     assert float((everyone - others).norm()) <= 0.05 * CLIP < float(others.norm())
 
 
+class WeightedTokens(nn.Module):
+    """Every token with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(3, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x[:, :, 0].long()) * x[:, :, 1:]
+
+
+@pytest.mark.parametrize("size", [1e6, 1e8, 1e12])
+def test_tokens_that_cancel_do_not_drown_other_records(size: float) -> None:
+    x = torch.stack((torch.zeros(20, 2), torch.randn(20, 2)), 2)
+    x[15, :, 1] = torch.tensor([size, -size])
+    engine = FastEngine(WeightedTokens(), Flat(CLIP))
+    everyone = engine.clipped_sum(total, [(x,)], 1).vector
+    others = engine.clipped_sum(total, [(torch.cat((x[:15], x[16:])),)], 1).vector
+    assert float((everyone - others).norm()) <= 0.05 * CLIP < float(others.norm())
+
+
 class OwnBias(nn.Module):
     """A linear layer whose bias is a row of its weight."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -12,6 +13,7 @@ from tacit import native
 from tacit.clipping.layers.contributions import (
     Contribution,
     Mergeable,
+    raised,
     rounding_of,
     scaled,
     squared_rows,
@@ -121,6 +123,13 @@ class TableRows(Mergeable):
         return native.active() if plain and given.stride(2) == 1 else None
 
     def squared_norms(self) -> Tensor:
+        squares, positions = self._measured(), self.tokens.shape[1]
+        if positions == 1:
+            return squares
+        whole = torch.linalg.vector_norm(self._given, dim=(1, 2), dtype=squares.dtype)
+        return raised(squares, whole.mul_(math.sqrt(positions)))
+
+    def _measured(self) -> Tensor:
         kernels = self._kernels()
         if kernels is not None:
             return kernels.table_norms(self.tokens, self._given, self._size, self._padding)
@@ -220,7 +229,7 @@ class _TiedTable(Contribution):
             for t in (rows.gradients, products.inputs, products.outputs)
         )
         parts = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
-        terms = products.inputs.shape[2] + looked_up.shape[1] * inputs.shape[1]
+        terms = products.inputs.shape[2] + looked_up.shape[1] + inputs.shape[1]
         return parts.square_().mul_(rounding_of(terms, parts.dtype))
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
