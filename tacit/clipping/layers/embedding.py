@@ -228,7 +228,7 @@ class _TiedTable(Contribution):
             torch.linalg.vector_norm(widened(t), dim=2)
             for t in (rows.gradients, products.inputs, products.outputs)
         )
-        parts = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
+        parts: Tensor = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
         terms = products.inputs.shape[2] + looked_up.shape[1] + inputs.shape[1]
         return parts.square_().mul_(rounding_of(terms, parts.dtype))
 
