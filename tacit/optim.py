@@ -92,7 +92,7 @@ class PrivateOptimizer:
             rates = [self._pace.at(step)] * len(rates)
         self._set_rates([rate * self.factor for rate in rates])
         self._forget_gradients()
-        self._structure.renewed()
+        self._structure = self._structure.current()
         parameters = self._structure.parameters
         for name, value in gradient.layout.views(gradient.vector).items():
             parameters[name].grad = value

@@ -82,8 +82,8 @@ _FEW_ACCEPTED = 6
 
 
 def _accepted_only() -> AbstractContextManager[Any]:
-    """Charge accepted updates as ordinary ones and rejected trials not at all (paper 001), for
-    more updates than there are."""
+    """Charge accepted updates as ordinary ones and rejected trials not at all, as paper 001 does
+    (but not by its looser arithmetic), for more updates than there are."""
 
     def wrong(self: Selective) -> DpEvent:
         schedule = self.schedule

@@ -34,10 +34,12 @@ class FastEngine:
     """Exact clipping without per-record gradients, except where they are the cheapest way.
 
     Guarantee: the same sum as `ReferenceEngine` up to rounding, for any model whose loss keeps
-    records apart. Every use of a trainable parameter is measured: by a layer rule, by per-record
-    gradients of the module around it, or not at all, and then a `ModelError` names it. A model
-    that mixes records is refused. The model is left as it was, also after an exception, and no
-    gradient or attribute is put on it.
+    records apart; where parts of a record's gradient cancel so far that rounding hides the rest,
+    it is clipped to less than the bound, never to more. Every use of a trainable parameter is
+    measured: by a layer rule, by per-record gradients of the module around it, or not at all, and
+    then a `ModelError` names it. A model that mixes records is refused, also where it does so
+    from some step on because a module was replaced. The model is left as it was, also after an
+    exception, and no gradient or attribute is put on it.
 
     `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm.
     `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
@@ -62,23 +64,18 @@ class FastEngine:
         deterministic: bool = False,
         memory_ceiling: int = DEFAULT_MEMORY_CEILING,
     ) -> None:
-        self._structure = Structure(model)
-        self._norms = normalising(self._structure.modules)
-        refuse_mixing(model, self._norms)
+        structure = Structure(model)
+        refuse_mixing(model, normalising(structure.modules))
         self.layout = Layout.of(model, rule.grouping)
         self._model = model
         self.rule = rule
         self._chooser = Chooser(deterministic=deterministic, memory_ceiling=memory_ceiling)
-        self._units: dict[str, Unit] = {}
-        self._known: dict[Hashable, Axis] = {}
-        self._declined: set[Hashable] = set()
-        self._steady = False
-        self._slots = self._found_slots()
+        self._take(structure)
 
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
-        if self._structure.renewed():
-            self._norms = normalising(self._structure.modules)
-            self._slots = self._found_slots()
+        structure = self._structure.current()
+        if structure is not self._structure:
+            self._take(structure)
         refuse_mixing(self._model, self._norms)
         slots = self._slots
         first = next(iter(slots.parameters.values()))
@@ -95,9 +92,22 @@ class FastEngine:
             totals[name].zero_()
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
-    def _found_slots(self) -> Slots:
-        named = self._structure.parameters
-        return Slots({name: named[name] for name in self.layout.names}, self.layout)
+    def _take(self, structure: Structure) -> None:
+        """Take the model as it is now; nothing that was found out about another one holds."""
+        named = structure.parameters
+        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
+            if name not in named or named[name].shape != shape:
+                raise ModelError(
+                    f"the trainable parameter {name!r} has gone, or has another shape, since the"
+                    " clipping engine was made; make a new one for the model as it is now"
+                )
+        self._slots = Slots({name: named[name] for name in self.layout.names}, self.layout)
+        self._norms = normalising(structure.modules)
+        self._units: dict[str, Unit] = {}
+        self._known: dict[Hashable, Axis] = {}
+        self._declined: set[Hashable] = set()
+        self._steady = False
+        self._structure = structure
 
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
         """Record a micro-batch; as often as it takes to find which modules need to be units."""

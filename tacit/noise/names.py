@@ -49,6 +49,6 @@ def in_blocks(content: Tensor) -> tuple[Tensor, Tensor]:
     rest = torch.zeros(4 * BLOCK, dtype=torch.uint8)
     rest[: raw.numel() - whole] = raw[whole:]
     filled = raw[:whole]
-    if filled.data_ptr() % 4:
+    if filled.data_ptr() % 4 or filled.storage_offset() % 4:
         filled = filled.clone()
     return filled.view(torch.int32), rest.view(torch.int32)

@@ -115,7 +115,7 @@ def test_every_planted_fault_is_found_and_correct_code_passes() -> None:
 def test_charging_accepted_updates_only_is_found_on_a_hostile_loss() -> None:
     hostile = [fault for fault in FAULTS if fault.hostile_trials]
     assert [fault.harmless for fault in hostile] == [True, False]
-    right, wrong = self_test([replace(hostile[0], hostile_trials=10), hostile[1]])
+    right, wrong = self_test([replace(hostile[0], hostile_trials=16), hostile[1]])
     assert right.passed and wrong.passed
     assert wrong.finding.proven < 1 < right.finding.proven
     assert wrong.finding.attack == "acceptance counts"

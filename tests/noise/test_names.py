@@ -63,6 +63,8 @@ def test_a_part_of_a_tensor_has_the_name_of_its_copy() -> None:
     part = content[1:]
     assert source.name(part) == source.name(part.clone()) != source.name(content)
     assert source.name(content[::2]) == source.name(content[::2].clone())
+    few = content[1:9]
+    assert source.name(few) == source.name(few.clone()) != source.name(content[:8])
 
 
 def test_exchanged_blocks_and_words_change_the_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -45,6 +46,41 @@ def squared_rows(tensor: Tensor) -> Tensor:
     wide = None if tensor.dtype in _WIDE else torch.float32
     norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=wide)
     return norms.square_()
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in at least single precision."""
+    return tensor if tensor.dtype in _WIDE else tensor.float()
+
+
+def rounding_of(terms: int, dtype: torch.dtype) -> float:
+    """How far a sum of products of so many terms may be off, as a part of what it is added up from.
+
+    Twice what is seen with products of equal numbers, whose errors all have one sign.
+    """
+    return 2 * math.sqrt(terms) * torch.finfo(dtype).eps
+
+
+def summed_products(products: Tensor, terms: int) -> Tensor:
+    """Squared norms of sums, from [sums, parts, parts] of inner products between their parts.
+
+    Parts may cancel, and what is then left is rounding: a tiny result would say nothing of the
+    true one. So what rounding may have hidden is added: a part of (Σ norms of the parts)², too
+    little to be seen unless almost everything cancels. `terms` are what a product is made of.
+    """
+    parts = products.diagonal(dim1=1, dim2=2).sqrt().sum(1)
+    hidden = rounding_of(terms + products.shape[1], products.dtype)
+    return products.flatten(1).sum(1).add_(parts.square_(), alpha=hidden).clamp_min_(0)
+
+
+def raised(squares: Tensor, sizes: Tensor) -> Tensor:
+    """Squared norms of gradients, raised where parts whose norms add up to `sizes` cancel.
+
+    A sum over records meets the parts before they cancel, and loses what is below their last
+    digit, of other records as well. By these norms the parts of a record are scaled to at most
+    1/(100·eps) times the clip, so that a hundredth of the clip is lost.
+    """
+    return squares.add_(sizes.square(), alpha=(100 * torch.finfo(squares.dtype).eps) ** 2)
 
 
 def scaled(tensor: Tensor, factors: Tensor) -> Tensor:

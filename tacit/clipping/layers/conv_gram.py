@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tacit.clipping.layers.contributions import summed_products, widened
 from tacit.clipping.layers.conv_direct import CACHE, output_rows, pixel_rows, windows
 from tacit.clipping.layers.conv_geometry import Problem
 
@@ -16,10 +17,11 @@ def norms_by_windows(problem: Problem) -> Tensor:
     groups = problem.geometry.groups
     size = problem.x.element_size() * groups * problem.pixels * (problem.pixels + problem.window)
     for _, part in problem.blocks(size, CACHE):
-        inputs, outputs = windows(part), output_rows(part)
+        inputs, outputs = widened(windows(part)), widened(output_rows(part))
         gram = torch.bmm(inputs.mT, inputs).mul_(torch.bmm(outputs.mT, outputs))
-        found.append(gram.view(part.records, -1).sum(1))
-    return torch.cat(found).clamp_min_(0)
+        by_group = summed_products(gram, inputs.shape[1] + outputs.shape[1])
+        found.append(by_group.view(part.records, groups).sum(1))
+    return torch.cat(found)
 
 
 def norms_by_pixels(problem: Problem) -> Tensor:
@@ -31,7 +33,7 @@ def norms_by_pixels(problem: Problem) -> Tensor:
     pixels = padded_pixels(problem)
     for _, part in problem.blocks(2 * problem.x.element_size() * pixels**2, CACHE):
         found.append(_norms_by_pixels(part))
-    return torch.cat(found).clamp_min_(0)
+    return torch.cat(found)
 
 
 def padded_pixels(problem: Problem) -> int:
@@ -44,7 +46,7 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
     geometry = problem.geometry
     padded = F.pad(problem.x, geometry.pads)
     height, width = padded.shape[2:]
-    inputs, outputs = pixel_rows(padded), pixel_rows(problem.g)
+    inputs, outputs = widened(pixel_rows(padded)), widened(pixel_rows(problem.g))
     gram = torch.bmm(inputs, inputs.mT).view(-1, height, width, height, width)
     for dim in (0, 1):
         gram = _summed_over_taps(
@@ -55,8 +57,9 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
             geometry.stride[dim],
             geometry.dilation[dim],
         )
-    products = torch.bmm(outputs, outputs.mT).view(gram.shape)
-    return products.mul_(gram).view(problem.records, -1).sum(1)
+    products = torch.bmm(outputs, outputs.mT)
+    products.mul_(gram.view(products.shape))
+    return summed_products(products, problem.window + outputs.shape[2])
 
 
 def _summed_over_taps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -12,8 +13,11 @@ from tacit import native
 from tacit.clipping.layers.contributions import (
     Contribution,
     Mergeable,
+    raised,
+    rounding_of,
     scaled,
     squared_rows,
+    widened,
     zeroed,
 )
 from tacit.clipping.layers.linear import OuterProducts
@@ -119,6 +123,13 @@ class TableRows(Mergeable):
         return native.active() if plain and given.stride(2) == 1 else None
 
     def squared_norms(self) -> Tensor:
+        squares, positions = self._measured(), self.tokens.shape[1]
+        if positions == 1:
+            return squares
+        whole = torch.linalg.vector_norm(self._given, dim=(1, 2), dtype=squares.dtype)
+        return raised(squares, whole.mul_(math.sqrt(positions)))
+
+    def _measured(self) -> Tensor:
         kernels = self._kernels()
         if kernels is not None:
             return kernels.table_norms(self.tokens, self._given, self._size, self._padding)
@@ -205,10 +216,21 @@ class _TiedTable(Contribution):
         rows, products = self._rows, self._products
         records, positions = rows.tokens.shape
         index = rows.tokens.unsqueeze(1).expand(records, products.outputs.shape[1], positions)
-        overlaps = torch.bmm(products.inputs, rows.gradients.mT)
+        overlaps = torch.bmm(widened(products.inputs), widened(rows.gradients).mT)
         cross = overlaps.mul_(products.outputs.gather(2, index)).sum((1, 2))
-        squares = rows.squared_norms() + products.squared_norms() + 2 * cross
-        return squares.clamp_min(0)
+        cross.mul_(2).add_(self._hidden())
+        return cross.add_(rows.squared_norms()).add_(products.squared_norms()).clamp_min_(0)
+
+    def _hidden(self) -> Tensor:
+        """What rounding may hide where lookups and products cancel; see `summed_products`."""
+        rows, products = self._rows, self._products
+        looked_up, inputs, outputs = (
+            torch.linalg.vector_norm(widened(t), dim=2)
+            for t in (rows.gradients, products.inputs, products.outputs)
+        )
+        parts: Tensor = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
+        terms = products.inputs.shape[2] + looked_up.shape[1] + inputs.shape[1]
+        return parts.square_().mul_(rounding_of(terms, parts.dtype))
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         self._rows.add_weighted(factors, total)

@@ -14,8 +14,11 @@ from tacit.clipping.layers.contributions import (
     Contribution,
     Dense,
     Mergeable,
+    raised,
     scaled,
     squared_rows,
+    summed_products,
+    widened,
     zeroed,
 )
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
@@ -156,14 +159,19 @@ class OuterProducts(Mergeable):
         step = _block(2 * self.inputs.element_size() * self.inputs.shape[1] ** 2)
         found = []
         for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
+            inputs, outputs = widened(inputs), widened(outputs)
             gram = torch.bmm(inputs, inputs.mT).mul_(torch.bmm(outputs, outputs.mT))
-            found.append(gram.flatten(1).sum(1))
-        return torch.cat(found).clamp_min_(0)
+            found.append(summed_products(gram, inputs.shape[2] + outputs.shape[2]))
+        return torch.cat(found)
 
     def _by_writing_out(self) -> Tensor:
         step = _block(self.inputs.element_size() * self.inputs.shape[2] * self.outputs.shape[2])
-        parts = zip(self.inputs.split(step), self.outputs.split(step), strict=True)
-        return torch.cat([squared_rows(torch.bmm(g.mT, x)) for x, g in parts])
+        found = []
+        for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
+            across, down = (torch.linalg.vector_norm(widened(t), dim=2) for t in (inputs, outputs))
+            squares = squared_rows(torch.bmm(outputs.mT, inputs))
+            found.append(raised(squares, across.mul_(down).sum(1)))
+        return torch.cat(found)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         if self._written_out is not None:

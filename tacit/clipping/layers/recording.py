@@ -82,8 +82,7 @@ class Recording:
         if key in self.declined:
             return None
         if self.stage is Stage.FORWARD:
-            for name in {slot.name for slot in slots}:
-                self._times_used[name] += 1
+            self._times_used.update(slot.name for slot in slots)
         return self._register(first, key, candidates, final=False)
 
     def unit_use(self, name: str) -> Use:
