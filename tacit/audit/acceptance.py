@@ -25,6 +25,7 @@ from tacit.data.batches import TensorRecords
 from tacit.methods.selective import Selective
 from tacit.rundir import RunDir
 
+_MEMORY = Path("/dev/shm")  # nothing of a play is kept, so it need not reach a disk
 _STEEP = 1e6  # losses move so fast that every change is clipped
 _STEEPER = -1e6  # the one record outweighs all others of a sample
 
@@ -59,7 +60,7 @@ class AcceptanceCounts:
         steepness[0] = _STEEPER if heads else 0.0
         records = TensorRecords(torch.ones(self.records, 1), steepness)
         model = nn.Linear(1, 1, bias=False)
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as place:
             run = RunDir.create(Path(place) / "run")
             steps = assemble(model, records, recipe, run, Facts(), repeatable=False)
             method = steps.method
