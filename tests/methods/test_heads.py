@@ -1,5 +1,6 @@
 """Heads computed from released vectors: what they are made of, and where training one fails."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,12 @@ def test_heads_that_a_variant_does_not_make_are_refused(
 def test_a_head_without_a_bias_cannot_be_computed() -> None:
     with pytest.raises(ModelError, match="bias"):
         Prototypes(Split(network(bias=False)), {})
+
+
+def test_second_moments_move_by_no_more_than_their_sensitivity() -> None:
+    generator = torch.Generator().manual_seed(2)
+    pairs = torch.randn(200, 2, 5, generator=generator)
+    unit = pairs / pairs.norm(dim=2, keepdim=True).clamp_min(1)
+    outer = unit[..., :, None] * unit[..., None, :]
+    assert float((outer[:, 0] - outer[:, 1]).flatten(1).norm(dim=1).max()) <= math.sqrt(2) + 1e-6
+    assert float((unit[:, 0] - unit[:, 1]).norm(dim=1).max()) <= 2.0

@@ -166,15 +166,6 @@ def test_class_sums_are_noised_by_how_far_a_record_moves_them(tmp_path: Path) ->
     assert float(spread.mean()) == pytest.approx(3.0 * 2.0, rel=0.1)
 
 
-def test_second_moments_move_by_no_more_than_their_sensitivity() -> None:
-    generator = torch.Generator().manual_seed(2)
-    pairs = torch.randn(200, 2, 5, generator=generator)
-    unit = pairs / pairs.norm(dim=2, keepdim=True).clamp_min(1)
-    outer = unit[..., :, None] * unit[..., None, :]
-    assert float((outer[:, 0] - outer[:, 1]).flatten(1).norm(dim=1).max()) <= math.sqrt(2) + 1e-6
-    assert float((unit[:, 0] - unit[:, 1]).norm(dim=1).max()) <= 2.0
-
-
 def test_second_moments_carry_the_noise_of_their_share(tmp_path: Path) -> None:
     method = started(tmp_path / "run", recipe("class-sums", noise=3.0)).method
     assert isinstance(method, ClassSums)
@@ -235,7 +226,6 @@ def test_an_early_stop_lowers_what_is_spent_and_not_what_is_promised(tmp_path: P
     text = (tmp_path / "joint" / "certificate.txt").read_text("utf-8")
     assert f"spent at stop (ex post): {whole['spent_by_now']['epsilon']:g}" in text
     assert f"Proven: (ε = {planned:g}," in text
-    assert "Spent at stop (ex post)" in run.report.read_text("utf-8")
     assert "stopped early, after step 12 of 24" in text
     flagged = started(tmp_path / "flag", recipe("joint", **{**stopping, "stop": "flag"}))
     while flagged.remaining:
