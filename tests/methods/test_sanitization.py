@@ -246,9 +246,8 @@ def test_the_papers_certificate_denies_first(tmp_path: Path) -> None:
     assert certificate["stopped"]["claimed"] < certificate["claimed"]["epsilon"]
     assert certificate["head_only"] > certificate["claimed"]["epsilon"]
     assert "stopped early, after step 12 of 24" in text
-    assert (
-        f"claimed for the steps taken until then: {certificate['stopped']['claimed']:.4f}" in text
-    )
+    claimed = certificate["stopped"]["claimed"]
+    assert f"claimed for the steps taken until then: {claimed:.4f}" in text
 
 
 def test_the_paper_must_be_asked_for_by_name() -> None:
