@@ -58,7 +58,7 @@ def main() -> None:
         independent.privatise(engine.clipped_sum(cross_entropy, [batch], 1), step, BATCH)
 
     memories: dict[str, Memory] = {name: {} for name in ("tree", "reduced", "restarted", "banded")}
-    streams = {
+    streams: dict[str, TreeStream | BandedStream] = {
         "tree": TreeStream(STEPS, size, source, memories["tree"], reduced=False),
         "reduced": TreeStream(STEPS, size, source, memories["reduced"]),
         "restarted": TreeStream(EPOCH, size, source, memories["restarted"], completion=True),
