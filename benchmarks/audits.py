@@ -41,7 +41,10 @@ _TRIALS = (
     "--set privacy.epsilon=4 --set privacy.noise=4 --set training.batch_size=256"
     " --set training.epochs=20 --set method.validation_batch_size=64"
 )
-_COLUMNS = "--set model.name=mlp --set training.epochs=2 --set training.batch_size=250 --runs 1"
+_COLUMNS = (
+    "--set model.name=mlp --set model.width=0"
+    " --set training.epochs=2 --set training.batch_size=250 --runs 1"
+)
 
 
 @dataclass(frozen=True)
@@ -77,19 +80,16 @@ WANTED = (
         "mnist",
         f"002/table4-row1-amplified {_MNIST_SIZE}",
     ),
-    Wanted(
-        "canaries",
-        "DPSUR",
-        "dpsur",
-        "mnist",
-        "001/mnist-proven3-dpsur --set privacy.epsilon=4 --set training.epochs=10 --runs 2",
-    ),
-    Wanted(
-        "canaries",
-        "DPSGD-BR",
-        "dpsgd-br",
-        "mnist",
-        "001/mnist-proven3-dpsgd-br --set privacy.epsilon=4 --set training.epochs=10 --runs 2",
+    *(
+        Wanted(
+            "canaries",
+            name,
+            name.lower(),
+            "mnist",
+            f"001/mnist-proven3-{name.lower()} --set privacy.epsilon=4 --set training.epochs=10"
+            " --runs 2",
+        )
+        for name in ("DPSUR", "DPSGD-BR")
     ),
     Wanted(
         "canaries",
