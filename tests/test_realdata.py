@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tacit.audit.attacks import Settings
+from tacit.audit.run import audit
+from tacit.audit.verdict import Status
 from tacit.config import from_values, load
 from tacit.train import train
 from tacit.verify import account
@@ -50,3 +53,24 @@ def test_class_sums_reach_their_accuracy_at_a_small_budget(tmp_path: Path) -> No
     assert result.epsilon <= 1.0
     assert result.accuracy is not None and result.accuracy >= 0.94
     assert account(tmp_path / "run")["guarantee"]["relation"] == "replace-features"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "status"),
+    [
+        ("000/mnist-paper-short", Status.CLAIM_REFUTED),
+        ("000/mnist-one-time", Status.CONSISTENT),
+        ("000/mnist-class-sums", Status.CONSISTENT),
+    ],
+)
+def test_an_audit_refutes_the_sanitization_layer_and_not_what_is_proven(
+    tmp_path: Path, recipe: str, status: Status
+) -> None:
+    changes = {
+        **{"model.name": "mlp", "model.width": "0", "method.encoder": "given"},
+        **{"training.epochs": "2", "training.batch_size": "250"},
+    }
+    settings = Settings(runs=1)
+    done = audit(recipe, changes=changes, settings=settings, out=tmp_path, data_dir=Path(str(DATA)))
+    assert done.worst.status is status
+    assert done.worst.epsilon > 1.5 if status is Status.CLAIM_REFUTED else done.worst.epsilon == 0.0
