@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from dp_accounting import DpEvent
+from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
@@ -119,7 +120,7 @@ class Steps:
         self._interrupted = True
         self._pay(step)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._source.torch_seed("dropout", step))
+            _reseed(self._source.torch_seed("dropout", step), self.state.model)
             self.state.model.train()
             drawn = self.method.draw(step) if batches is None else batches
             self.method.step(step, loss, drawn)
@@ -156,6 +157,16 @@ def _joined(pieces: tuple[Batch, ...]) -> Batch:
     if not pieces:
         return ()
     return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+
+
+def _reseed(seed: int, model: nn.Module) -> None:
+    """Seed the generators that the model can draw from.
+
+    `torch.manual_seed` visits every kind of device, which takes as long as a small model's step.
+    """
+    torch.default_generator.manual_seed(seed)
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        torch.manual_seed(seed)
 
 
 def _cut(batch: Batch, pieces: tuple[Batch, ...]) -> tuple[Batch, ...]:

@@ -65,8 +65,11 @@ class AcceptanceCounts:
             steps = assemble(model, records, recipe, run, Facts(), repeatable=False)
             method = steps.method
             assert isinstance(method, Selective)
+            before = model.weight.detach().clone()
+            loss = _away_from(before)
             for step in range(method.promise.steps):
-                steps.advance(_away_from(model.weight.detach().clone()))
+                before.copy_(model.weight.detach())
+                steps.advance(loss)
                 progress(step + 1, method.promise.steps)
             steps.ledger.close()
         return Played(
