@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from tacit.errors import ArgumentError
 from tacit.method_sections import METHODS, DpSgdRecipe, MethodRecipe
 from tacit.recipe_sections import (
+    FEATURES,
     DataRecipe,
     FeaturesRecipe,
     ModelRecipe,
@@ -109,6 +110,7 @@ _SECTIONS: tuple[tuple[str, type[Section]], ...] = (
     ("training", TrainingRecipe),
     ("run", RunRecipe),
 )
+_NAMED: dict[str, type[Section]] = {**METHODS, **FEATURES}
 _BY_NAME = ("data", "features", "model", "method")
 _SECTION_OF = {
     key: name for name, section in _SECTIONS for key in section.model_fields if key != "name"
@@ -215,7 +217,7 @@ def _set(values: dict[str, Any], key: str, text: str) -> None:
         if not isinstance(inner, dict):
             raise ArgumentError(f"--set {key}={text}: {section!r} is a value, not a section")
         values = inner
-    if key == "method.name" and values.get("name") != value:
+    if key in ("method.name", "features.name") and values.get("name") != value:
         values.clear()
     values[last] = value
 
@@ -224,12 +226,15 @@ def _explain(error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
         path = [str(part) for part in problem["loc"]]
-        key = ".".join(part for part in path if part not in METHODS)
+        key = ".".join(part for part in path if part not in _NAMED)
         if problem["type"] == "extra_forbidden":
             known = _known_keys(path[:-1])
             near = get_close_matches(path[-1], known, 1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
             lines.append(f"{key} is not a known key; {hint}known here: {', '.join(known)}")
+        elif problem["type"] == "union_tag_not_found":
+            names = FEATURES if key == "features" else METHODS
+            lines.append(f"{key}.name is missing; give one of {', '.join(names)}")
         else:
             lines.append(f"{key} is {problem['input']!r}: {problem['msg']}")
     return "the recipe cannot be used:\n  " + "\n  ".join(lines)
@@ -238,8 +243,8 @@ def _explain(error: ValidationError) -> str:
 def _known_keys(path: list[str]) -> list[str]:
     section: type[BaseModel] = Recipe
     for part in path:
-        if part in METHODS:
-            section = METHODS[part]
+        if part in _NAMED:
+            section = _NAMED[part]
             continue
         field: FieldInfo | None = section.model_fields.get(part)
         if field is not None:

@@ -9,13 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.data.generated import KINDS, GeneratedImages
+from tacit.data.patches import PatchFeatures, drawn_patches
 from tacit.errors import ArgumentError
 from tacit.models.sanitization import Split
-from tacit.models.sanitized_networks import PatchFeatures
 
 IMAGES = 8000
-_PER_IMAGE = 10
-_DAMPING = 0.05
 _WHITENING = 0.01
 _EPOCHS = 4
 _BATCH = 100
@@ -59,28 +57,11 @@ def _from_patches(model: nn.Module, pixels: Tensor) -> None:
     if not isinstance(features, PatchFeatures) or not isinstance(project, nn.Linear):
         raise ArgumentError("encoder is 'patches', which is for model 'patches'")
     with torch.no_grad():
-        features.patches.copy_(_whitened(pixels, features))
+        features.patches.copy_(drawn_patches(pixels, features))
         answers = torch.cat([features.answers(part) for part in pixels.split(_BATCH)])
         features.centre.copy_(answers.mean(0))
         features.scale.copy_(answers.std(0) + 1e-3)
         project.weight.copy_(_projection((answers - features.centre) / features.scale, project))
-
-
-def _whitened(pixels: Tensor, features: PatchFeatures) -> Tensor:
-    """Patches drawn at random, whitened, of unit length; correlated with, they whiten too."""
-    cut = F.unfold(pixels[: len(pixels) // 2], features.size)
-    place = torch.randint(0, cut.shape[2], (len(cut), _PER_IMAGE))
-    rows = torch.gather(cut, 2, place[:, None].expand(-1, cut.shape[1], -1))
-    rows = rows.transpose(1, 2).reshape(-1, cut.shape[1])
-    rows = rows - rows.mean(1, keepdim=True)
-    rows = rows / torch.sqrt(rows.var(1, keepdim=True) + 1e-2)
-    rows = rows[rows.norm(dim=1) > 1]
-    values, axes = torch.linalg.eigh(rows.T @ rows / len(rows))
-    whiten = axes @ torch.diag((values + _DAMPING).rsqrt()) @ axes.T
-    chosen = rows[torch.randperm(len(rows))[: len(features.patches)]] @ whiten
-    chosen = chosen / chosen.norm(dim=1, keepdim=True)
-    patches = (chosen @ whiten).view(features.patches.shape)
-    return torch.sub(patches, patches.mean((1, 2, 3), keepdim=True))
 
 
 def _projection(answers: Tensor, project: nn.Linear) -> Tensor:

@@ -47,8 +47,8 @@ class DataRecipe(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class FeaturesRecipe(Section):
-    """Features that take the place of the records' own, by a fixed function of one record."""
+class ScatteringRecipe(Section):
+    """The scattering transform of each image."""
 
     name: Literal["scattering"] = "scattering"
     scale: Count = 2
@@ -60,6 +60,27 @@ class FeaturesRecipe(Section):
     """Average with the mirror image, for images whose class does not change in a mirror."""
     centred: bool = False
     """Subtract the mean over generated images, which stand in for public data."""
+
+
+class PatchesRecipe(Section):
+    """How each image answers to patches of generated images."""
+
+    name: Literal["patches"]
+    count: Count = 800
+    size: Count = 6
+    """Pixels of a patch's side."""
+    grid: Count = 2
+    """Answers are averaged over grid × grid regions of the image."""
+    width: Count = 4000
+    """Directions of the answers that are kept; whitened by generated images."""
+    mirrored: bool = False
+    """Average with the mirror image, for images whose class does not change in a mirror."""
+
+
+FeaturesRecipe = Annotated[ScatteringRecipe | PatchesRecipe, Field(discriminator="name")]
+"""Features that take the place of the records' own, by a fixed function of one record."""
+
+FEATURES: dict[str, type[Section]] = {"scattering": ScatteringRecipe, "patches": PatchesRecipe}
 
 
 class ModelRecipe(Section):

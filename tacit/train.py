@@ -17,12 +17,13 @@ from tacit.data import datasets
 from tacit.data.batches import TensorRecords
 from tacit.data.datasets import SPLIT_SEED, Data, DataOptions, Split
 from tacit.data.features import RecordFeatures, ScatteringFeatures, with_features
+from tacit.data.patches import WhitenedPatchFeatures
 from tacit.data.published import DATASETS
 from tacit.errors import ArgumentError, RunError
 from tacit.loop import Result, fit, new_run_path
 from tacit.method_sections import SanitizationRecipe
 from tacit.progress import Watcher
-from tacit.recipe_sections import FeaturesRecipe
+from tacit.recipe_sections import FeaturesRecipe, PatchesRecipe
 from tacit.rundir import RunDir
 
 _MODEL_FOR = {"image": "convnet", "table": "mlp", "text": "text-mean"}
@@ -119,6 +120,15 @@ def prepare(recipe: Recipe, data_dir: Path | None = None) -> Prepared:
 
 
 def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
+    if isinstance(chosen, PatchesRecipe):
+        return WhitenedPatchFeatures(
+            data.input_shape,
+            chosen.count,
+            chosen.size,
+            chosen.grid,
+            chosen.width,
+            chosen.mirrored,
+        )
     return ScatteringFeatures(
         data.input_shape,
         chosen.scale,

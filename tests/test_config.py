@@ -63,6 +63,7 @@ name = "dpsgd"
 [model]
 name = "linear"
 [features]
+name = "scattering"
 groups = 3
 [privacy]
 epsilon = 3.0

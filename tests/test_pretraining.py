@@ -4,8 +4,8 @@ import torch
 
 from tacit import models, pretraining
 from tacit.data.generated import KINDS, GeneratedImages
+from tacit.data.patches import PatchFeatures
 from tacit.models.sanitization import Split
-from tacit.models.sanitized_networks import PatchFeatures
 
 
 def test_patches_follow_from_the_seed_and_give_vectors_of_length_one() -> None:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.data.patches import PatchFeatures
 from tacit.errors import ModelError
 from tacit.models.sanitization import SanitizationLayer
 
@@ -71,44 +72,6 @@ def resnet18(shape: Shape, classes: int, tokens: int) -> nn.Module:
         before = after
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), SanitizationLayer()]
     return nn.Sequential(*layers, nn.Linear(_STAGES[-1], classes))
-
-
-class PatchFeatures(nn.Module):
-    """How strongly an image answers to each of a set of patches, either sign, by region.
-
-    A fixed transform of one image (after Coates, Ng and Lee 2011): correlations with whitened
-    patches, divided by the local contrast, cut off below `cut`, averaged over a grid. Patches and
-    the centring of the features come from images that no person is in; see `tacit.pretraining`.
-    """
-
-    patches: Tensor
-    centre: Tensor
-    scale: Tensor
-
-    def __init__(
-        self, channels: int, count: int, size: int, grid: int, stride: int = 1, cut: float = 0.25
-    ) -> None:
-        super().__init__()
-        self.grid, self.cut, self.size, self.stride = grid, cut, size, stride
-        self.register_buffer("patches", torch.zeros(count, channels, size, size))
-        self.register_buffer("centre", torch.zeros(2 * count * grid * grid))
-        self.register_buffer("scale", torch.ones(2 * count * grid * grid))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.answers(x) - self.centre) / self.scale
-
-    def answers(self, x: Tensor) -> Tensor:
-        """Features before they are centred."""
-        average = torch.full_like(self.patches[:1], 1.0 / self.patches[0].numel())
-        mean = F.conv2d(x, average, stride=self.stride)
-        square = F.conv2d(x * x, average, stride=self.stride)
-        contrast = torch.sqrt((square - mean**2).clamp_min(0) + 1e-2)
-        found = F.conv2d(x, self.patches, stride=self.stride) / contrast
-        both = torch.cat((F.relu(found - self.cut), F.relu(-found - self.cut)), 1)
-        return F.adaptive_avg_pool2d(both, self.grid).flatten(1)
-
-    def extra_repr(self) -> str:
-        return f"{len(self.patches)} patches of {self.size}×{self.size}, {self.grid}×{self.grid}"
 
 
 def patches(shape: Shape, classes: int, tokens: int, width: int = 0) -> nn.Module:

@@ -130,7 +130,7 @@ def test_what_cannot_be_transformed_is_refused() -> None:
     with pytest.raises(ArgumentError, match="augment changes images"):
         config.from_values({"features": SMALL, "training": {"augment": ["flip"]}})
     with pytest.raises(ArgumentError, match="did you mean 'groups'"):
-        config.from_values({"features": {"group": 3}})
+        config.from_values({"features": {"name": "scattering", "group": 3}})
 
 
 def test_a_recipe_with_features_names_them_in_its_certificate(cache: Path, tmp_path: Path) -> None:
