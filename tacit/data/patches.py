@@ -125,7 +125,7 @@ class WhitenedPatchFeatures:
                 f"features is 'patches', but records have shape {shape}; it needs images of at"
                 f" least {size + grid - 1} pixels a side for patches of {size} on a grid of {grid}"
             )
-        self._shape, self._width = shape, min(width, 2 * count * grid * grid, GENERATED // 2)
+        self._shape, self._width = shape, min(width, 2 * count * grid * grid, GENERATED)
         self._features = PatchFeatures(shape[0], count, size, grid, mirrored=mirrored)
         self.key: dict[str, Any] = {
             "function": "patches 1",
