@@ -15,6 +15,7 @@ from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError, ModelError, NoProofError
+from tacit.method_sections import SanitizationRecipe
 from tacit.methods.class_sums import CENTRE_SHARE, SUMS_SHARE, ClassSums
 from tacit.methods.sanitized_joint import JointTraining
 from tacit.models import SanitizationLayer
@@ -142,8 +143,9 @@ def test_released_vectors_have_the_noise_that_is_charged(tmp_path: Path) -> None
     chosen = recipe("one-time", noise=2.0, clip=0.5)
     steps = started(tmp_path / "run", chosen)
     steps.advance(tacit.cross_entropy)
-    layer = steps.state.model[2].eval()  # type: ignore[index]
-    clean = layer(steps.state.model[:2](dataset(0.0).features))  # type: ignore[index]
+    model = steps.state.model
+    assert isinstance(model, nn.Sequential)
+    clean = model[2].eval()(model[:2](dataset(0.0).features))
     noise = steps.state.memory["vectors"] - clean
     expected = 2.0 * 0.5 * math.sqrt(WIDTH)
     assert float(noise.std()) == pytest.approx(expected, rel=0.1)
@@ -161,7 +163,8 @@ def test_class_sums_are_noised_by_how_far_a_record_moves_them(tmp_path: Path) ->
             tmp_path / f"{seed}", recipe("class-sums", seed, noise=3.0, head="prototypes", clip=2.0)
         )
         again.advance(tacit.cross_entropy)
-        found.append(again.state.model[3].weight.detach() * 2.0 * counts[:, None])  # type: ignore[index]
+        head = again.state.released_weights()["3.weight"]
+        found.append(head * 2.0 * counts[:, None])
     spread = torch.stack(found).std(0)
     assert float(spread.mean()) == pytest.approx(3.0 * 2.0, rel=0.1)
 
@@ -201,12 +204,14 @@ def test_the_head_alone_learns_from_activations_under_joint(tmp_path: Path) -> N
 
 def test_a_threshold_follows_the_weights(tmp_path: Path) -> None:
     steps = started(tmp_path / "run", recipe("paper", follow=0.1, epochs=3))
-    layer, weights = steps.state.model[2], steps.state.model[0].weight.data  # type: ignore[index]
+    model = steps.state.model
+    assert isinstance(model, nn.Sequential)
+    layer, weights = model[2], model[0].weight.data
     assert float(layer.threshold) == pytest.approx(0.1 * float(weights.norm()))
     while steps.remaining:
         steps.advance(tacit.cross_entropy)
     assert float(layer.threshold) == pytest.approx(0.1 * float(weights.norm()))
-    trace = steps.method.trace()["sanitization"]  # type: ignore[attr-defined]
+    trace = steps.method.trace()["sanitization"]
     assert len(trace["spread"]) == len(trace["threshold"]) == len(trace["norm"]) == 3
 
 
@@ -231,7 +236,7 @@ def test_an_early_stop_lowers_what_is_spent_and_not_what_is_promised(tmp_path: P
     while flagged.remaining:
         flagged.advance(tacit.cross_entropy)
     assert flagged.state.step == 24
-    assert flagged.method.trace()["sanitization"]["flags"] == [3, 5]  # type: ignore[attr-defined]
+    assert flagged.method.trace()["sanitization"]["flags"] == [3, 5]
 
 
 def test_the_papers_certificate_denies_first(tmp_path: Path) -> None:
@@ -251,7 +256,8 @@ def test_the_papers_certificate_denies_first(tmp_path: Path) -> None:
 
 
 def test_the_paper_must_be_asked_for_by_name() -> None:
-    assert Recipe.parse({"method": {"name": "sanitization"}}).method.guarantee == "one-time"  # type: ignore[union-attr]
+    method = Recipe.parse({"method": {"name": "sanitization"}}).method
+    assert isinstance(method, SanitizationRecipe) and method.guarantee == "one-time"
 
 
 @pytest.mark.parametrize(
