@@ -10,7 +10,7 @@ from tacit.config import Recipe
 RECORDS, FEATURES, CLASSES = 300, 6, 3
 
 
-def small_model() -> nn.Module:
+def small_model() -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES))

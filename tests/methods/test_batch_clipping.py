@@ -280,13 +280,15 @@ def test_a_buffer_that_records_change_is_refused_even_here(
 
 def test_a_sampler_that_draws_otherwise_is_refused() -> None:
     schedule = BatchSchedule(300, 30, 1, 1.0, "subset", 2)
-    for sampler in (
+    equipment: Any = None
+    samplers: list[Any] = [
         PoissonSampler(300, 30, SOURCE),
         SubsetSampler(300, 20, SOURCE),
         PartitionSampler(300, 15, 2, SOURCE),
-    ):
+    ]
+    for sampler in samplers:
         with pytest.raises(NoProofError, match="what runs"):
-            BatchClipping(schedule, sampler, None, Relation.REPLACE_ONE, None)  # type: ignore[arg-type]
+            BatchClipping(schedule, sampler, equipment, Relation.REPLACE_ONE, None)
 
 
 def test_subsets_are_uniform_and_partitions_fixed() -> None:

@@ -131,17 +131,12 @@ def test_the_ledger_pays_for_every_step_and_keeps_to_the_budget(
     assert mechanism == "tree" or certificate["proof"] == "docs/proofs/banded.md"
 
 
-def bound(schedule: FixedOrderSchedule, sampler: object) -> DpFtrl:
+def bound(schedule: FixedOrderSchedule, sampler: Any) -> DpFtrl:
     engine: Any = type("Engine", (), {"layout": type("Layout", (), {"size": 3})})()
     gatherer: Any = Gatherer(TensorRecords(torch.zeros(90, 1), torch.zeros(90)), 10, 1, ())
-    return DpFtrl(
-        schedule,
-        sampler,  # type: ignore[arg-type]
-        Equipment(engine, gatherer, None, SOURCE),  # type: ignore[arg-type]
-        {},
-        SumLog(),
-        tacit.Relation.ZERO_OUT,
-    )
+    thresholds: Any = None
+    equipment = Equipment(engine, gatherer, thresholds, SOURCE)
+    return DpFtrl(schedule, sampler, equipment, {}, SumLog(), tacit.Relation.ZERO_OUT)
 
 
 def test_batches_that_the_proof_does_not_cover_are_refused() -> None:
@@ -158,11 +153,12 @@ def test_batches_that_the_proof_does_not_cover_are_refused() -> None:
 
 
 def test_groups_must_be_as_many_as_bands() -> None:
+    equipment: Any = None
     with pytest.raises(NoProofError, match="3 groups"):
         AmplifiedBanded(
             GroupedSchedule(90, 10, 18, 1.0, 2),
             GroupedPoissonSampler(90, 10, 3, SOURCE),
-            None,  # type: ignore[arg-type]
+            equipment,
             {},
             SumLog(),
             tacit.Relation.ZERO_OUT,
