@@ -12,10 +12,9 @@ from typing import Any, cast
 
 import pytest
 import torch
-from small_runs import FEATURES, RECORDS, small_model, small_recipe
+from small_runs import FEATURES, RECORDS, Wide, flat, prepared, small_model, small_recipe
 from torch import Tensor, nn
 
-from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
@@ -28,7 +27,6 @@ from tacit.optim import PrivateOptimizer
 from tacit.privacy import events
 from tacit.privacy.plan import SampledSchedule
 from tacit.privacy.relations import Relation
-from tacit.rundir import RunDir
 from tacit.steps import Steps
 
 SOURCE = RandomSource.from_seed(0)
@@ -38,29 +36,8 @@ TINY = 1e-6
 """Noise far below the tolerances, as different sums never share theirs."""
 
 
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def prepared(
-    path: Path, records: TensorRecords, recipe: Recipe, model: nn.Module | None = None
-) -> Steps:
-    return assemble(model or small_model(), records, recipe, RunDir.create(path), Facts())
-
-
 def no_gradient(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     return 0.0 * model(batch[0]).sum(1)
-
-
-class Wide(nn.Module):
-    """Many weights, so that one step shows the scale of its noise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(FEATURES, 20_000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x)
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])

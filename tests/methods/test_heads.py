@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import save
 from torch import Tensor, nn
 
 import tacit
@@ -133,8 +134,7 @@ def test_a_resumed_run_goes_on_with_its_means(tmp_path: Path) -> None:
         for _ in range(2):
             steps.advance(tacit.cross_entropy)
         if stops:
-            steps.state.history["ledger_head"] = steps.ledger.head
-            run.save_checkpoint(steps.state.snapshot())
+            save(steps, run)
             steps.ledger.close()
             again = RunDir.open(run.path)
             steps = assemble(network(), unequal(), chosen, again, Facts(), resume=True)

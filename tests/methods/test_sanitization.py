@@ -8,63 +8,31 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 import torch
+from sanitized_runs import (
+    CLASSES,
+    FEATURES,
+    OWN,
+    RECORDS,
+    WIDTH,
+    dataset,
+    network,
+    recipe,
+    started,
+)
+from small_runs import save
 from torch import Tensor, nn
 
 import tacit
 from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
-from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError, ModelError, NoProofError
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.class_sums import CENTRE_SHARE, SUMS_SHARE, ClassSums
 from tacit.methods.sanitized_joint import JointTraining
-from tacit.models import SanitizationLayer
 from tacit.privacy import accountants, events
 from tacit.privacy.relations import Relation
 from tacit.rundir import RunDir
-from tacit.steps import Steps
 from tacit.verify import account
-
-RECORDS, FEATURES, CLASSES, WIDTH = 120, 6, 3, 8
-OWN = FEATURES - 1
-"""The feature that a single record has."""
-
-
-def network() -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        return nn.Sequential(
-            nn.Linear(FEATURES, WIDTH), nn.ReLU(), SanitizationLayer(), nn.Linear(WIDTH, CLASSES)
-        )
-
-
-def dataset(own: float) -> TensorRecords:
-    """Records among which only the first has a value in the last feature."""
-    x = torch.randn(RECORDS, FEATURES, generator=torch.Generator().manual_seed(11))
-    x[:, OWN] = 0.0
-    x[0, OWN] = own
-    return TensorRecords(x, x[:, :CLASSES].argmax(1))
-
-
-def recipe(guarantee: str, seed: int = 1, **settings: Any) -> Recipe:
-    method = {"name": "sanitization", "guarantee": guarantee}
-    method |= {k: settings.pop(k) for k in list(settings) if k not in ("epochs", "noise")}
-    return Recipe.parse(
-        {
-            "method": method,
-            "privacy": {"noise": settings.get("noise", 1.0)},
-            "training": {
-                "epochs": settings.get("epochs", 2),
-                "batch_size": 30,
-                "learning_rate": 0.5,
-            },
-            "run": {"seed": seed},
-        }
-    )
-
-
-def started(path: Path, chosen: Recipe, own: float = 0.0) -> Steps:
-    return assemble(network(), dataset(own), chosen, RunDir.create(path), Facts())
 
 
 def trained(path: Path, chosen: Recipe, own: float) -> dict[str, Tensor]:
@@ -294,8 +262,7 @@ def test_a_resumed_release_is_not_made_again(tmp_path: Path) -> None:
     steps = assemble(network(), dataset(0.0), chosen, run, Facts())
     for _ in range(3):
         steps.advance(tacit.cross_entropy)
-    steps.state.history["ledger_head"] = steps.ledger.head
-    run.save_checkpoint(steps.state.snapshot())
+    save(steps, run)
     vectors = steps.state.memory["vectors"].clone()
     steps.ledger.close()
     again = assemble(network(), dataset(0.0), chosen, RunDir.open(run.path), Facts(), resume=True)
