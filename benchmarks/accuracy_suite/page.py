@@ -16,7 +16,7 @@ from typing import Any
 
 from sanitization_suite.section import section as sanitization_figures
 
-from accuracy_suite import audited, clip_sweeps, held_out, stored
+from accuracy_suite import audit_tables, audited, clip_sweeps, held_out, stored
 from accuracy_suite.contest import contest
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.shown import epsilon
@@ -25,6 +25,7 @@ from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
 from accuracy_suite.versus import Versus
 from tacit.data import published
 from tacit.method_sections import BatchClippingRecipe
+from tacit.papers.index import find
 from tacit.privacy.batch_plan import BatchSchedule
 from tacit.report import values
 
@@ -84,9 +85,9 @@ def _index(part: str) -> int | str:
 def text_of(page: str) -> str:
     """docs/results/PAGE.md."""
     template = (TEMPLATES / f"{page}.md").read_text("utf-8")
-    own = summaries(stored.stored(page))
-    others = summaries(run for other in run_pages() for run in stored.stored(other))
-    return filled(template, Sources(own, others, stored.RESULTS))
+    runs = {name: stored.stored(name) for name in run_pages()}
+    others = summaries(run for found in runs.values() for run in found)
+    return filled(template, Sources(summaries(runs.get(page, [])), others, stored.RESULTS))
 
 
 def filled(template: str, sources: Sources) -> str:
@@ -222,7 +223,10 @@ _SHARED: dict[str, Callable[[Any], str]] = {
     "evaluated_on": values.plain,
     "relation": values.plain,
 }
-_SECTIONS: dict[str, Callable[[Path], str]] = {"sanitization-figures": sanitization_figures}
+_SECTIONS: dict[str, Callable[[Path], str]] = {
+    "sanitization-figures": sanitization_figures,
+    **audit_tables.SECTIONS,
+}
 """Parts of pages that are written elsewhere, from files of their own."""
 _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "table": lambda sources, prefix, _: table(
@@ -231,6 +235,7 @@ _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "section": lambda sources, name, _: _SECTIONS[name](sources.folder),
     "guarantee": guarantee,
     "audit": audit,
+    "audits": lambda sources, part, key: audit_tables.common(sources.folder, part, key),
     "lead": lead,
     "versus": lambda sources, first, second: versus(sources, first, second).text(),
     "claim": lambda sources, first, second: versus(sources, first, second).claim(),
@@ -240,6 +245,7 @@ _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "planned": lambda _, name, kind: planned(name, kind),
     "setting": setting,
     "outcome": lambda sources, name, key: values.count(sources.run(name).outcome(key)),
+    "printed": lambda _, item, name: f"{find(item).printed[name]:g}",
     "paper": lambda _, name, __: f"{PUBLISHED[name]:.2f}",
     "data": lambda _, name, __: DATASETS[recipe_of(name).data.name],
 }
