@@ -106,7 +106,7 @@ def test_words_come_from_the_runs(tmp_path: Path, rows: list[Row]) -> None:
     for each in rows:
         add(each, tmp_path)
     text = section(tmp_path)
-    assert text.count("](sanitization-figure") == 5
+    assert text.count(".svg)") == 5 and "](sanitization-figures.json)" in text
     assert f"33.0 % after {LONG // 2} epochs at a claimed ε of 0.70, " in text
     assert f"43.0 % after {LONG} at 0.90." in text
     assert "C = 0.2·‖W‖ from 0.22 to 0.60" in text
