@@ -22,10 +22,11 @@ def training_parser(description: str | None, runs: str) -> argparse.ArgumentPars
 @contextmanager
 def resumable(finish: Callable[[], None]) -> Iterator[None]:
     """Work that goes on where it stopped: children end with it, and `finish` is always done."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that children are stopped too
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # children are stopped too
     try:
         yield
     except KeyboardInterrupt:
         raise SystemExit("interrupted; the same command goes on where it stopped") from None
     finally:
+        signal.signal(signal.SIGTERM, before)
         finish()
