@@ -9,10 +9,7 @@ from these files and benchmarks/pages alone.
 
 from __future__ import annotations
 
-import argparse
-import signal
-from pathlib import Path
-
+from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
 from accuracy_suite.measure import measure
 
@@ -76,17 +73,12 @@ PAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("page", choices=sorted(PAGES))
-    add("--recipes", nargs="*", help="only these of the page's recipes")
-    add("--seeds", type=int, default=3, help="0 only writes the pages again")
-    add("--jobs", type=int, default=1, help="trainings at once; above 1 with a thread each")
-    add("--data-dir", type=Path)
-    add("--runs", type=Path, default=Path("build/accuracy"), help="where run directories lie")
+    parser = training_parser(__doc__, runs="build/accuracy")
+    parser.add_argument("page", choices=sorted(PAGES))
+    parser.add_argument("--recipes", nargs="*", help="only these of the page's recipes")
+    parser.add_argument("--seeds", type=int, default=3, help="0 only writes the pages again")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that children are stopped too
-    try:
+    with resumable(write_all):
         measure(
             given.page,
             given.recipes or PAGES[given.page],
@@ -95,10 +87,6 @@ def main() -> None:
             data_dir=given.data_dir,
             runs=given.runs,
         )
-    except KeyboardInterrupt:
-        raise SystemExit("interrupted; the same command goes on where it stopped") from None
-    finally:
-        write_all()
 
 
 if __name__ == "__main__":

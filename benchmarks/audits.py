@@ -3,7 +3,7 @@
     python benchmarks/audits.py --data-dir DATA
 
 Every finished audit is added to docs/results/audit.json at once; an audit whose command has changed
-is done again. docs/results/audit.md is made from that file and benchmarks/pages/audit.md alone.
+is done again. Pages are made from that file alone.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from tacit.report import values
+from accuracy_suite.audited import Audit, all_audits
+from accuracy_suite.everything import write_all
+from accuracy_suite.stored import RESULTS
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
-TEMPLATE = Path(__file__).parent / "pages" / "audit.md"
-Json = dict[str, Any]
 _SIX = (
     "loss-threshold",
     "shadow-models",
@@ -33,12 +31,12 @@ _SIX = (
     "rmia",
 )
 _TACIT = "from tacit.cli import main; main()"
-_MNIST_SIZE = (
-    "--set privacy.epsilon=4 --set training.batch_size=500 --set training.epochs=10 --runs 3"
-)
+_EPSILON = 4
+_BUDGET = f"--set privacy.epsilon={_EPSILON}"
+_MNIST_SIZE = f"{_BUDGET} --set training.batch_size=500 --set training.epochs=10 --runs 3"
 _SMALL_CIFAR = "--pairs 1000 --shadows 4 --seed 1" + "".join(f" --attack {name}" for name in _SIX)
 _TRIALS = (
-    "--set privacy.epsilon=4 --set privacy.noise=4 --set training.batch_size=256"
+    f"{_BUDGET} --set privacy.noise=4 --set training.batch_size=256"
     " --set training.epochs=20 --set method.validation_batch_size=64"
 )
 _COLUMNS = (
@@ -86,8 +84,7 @@ WANTED = (
             name,
             name.lower(),
             "mnist",
-            f"001/mnist-proven3-{name.lower()} --set privacy.epsilon=4 --set training.epochs=10"
-            " --runs 2",
+            f"001/mnist-proven3-{name.lower()} {_BUDGET} --set training.epochs=10 --runs 2",
         )
         for name in ("DPSUR", "DPSGD-BR")
     ),
@@ -96,7 +93,7 @@ WANTED = (
         "batch clipping",
         "batch-clipping",
         "mnist",
-        "003/equal-mnist-batch-flat --set privacy.epsilon=4 --runs 1",
+        f"003/equal-mnist-batch-flat {_BUDGET} --runs 1",
     ),
     Wanted(
         "models",
@@ -108,22 +105,22 @@ WANTED = (
     ),
     Wanted(
         "models",
-        "DP-SGD, ε = 4",
+        f"DP-SGD, ε = {_EPSILON}",
         "dpsgd",
         "cifar-10",
-        "001/cifar-10-ts --set privacy.epsilon=4 --set training.batch_size=256"
+        f"001/cifar-10-ts {_BUDGET} --set training.batch_size=256"
         f" --set training.epochs=20 {_SMALL_CIFAR}",
     ),
     Wanted(
         "models",
-        "DPSUR, ε = 4",
+        f"DPSUR, ε = {_EPSILON}",
         "dpsur",
         "cifar-10",
         f"001/cifar-10-ts --set method.name=dpsur {_TRIALS} {_SMALL_CIFAR}",
     ),
     Wanted(
         "models",
-        "DPSGD-BR with decay, ε = 4",
+        f"DPSGD-BR with decay, ε = {_EPSILON}",
         "dpsgd-br",
         "cifar-10",
         f"001/cifar-10-ts --set method.name=dpsgd-br --set method.decay=true"
@@ -161,12 +158,12 @@ def main() -> None:
     for wanted in WANTED:
         if arguments.only is not None and wanted.name not in arguments.only:
             continue
-        if not any(row["command"] == wanted.command for row in stored()):
+        if not any(row["command"] == wanted.command for row in all_audits(RESULTS)):
             add(measured(wanted, arguments.data_dir))
-    (RESULTS / "audit.md").write_text(page(stored()), "utf-8")
+    write_all()
 
 
-def measured(wanted: Wanted, data_dir: Path | None) -> Json:
+def measured(wanted: Wanted, data_dir: Path | None) -> Audit:
     """One audit by the command line, with the processor time it took."""
     place = ["--data-dir", str(data_dir)] if data_dir and wanted.part != "faults" else []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -184,114 +181,19 @@ def measured(wanted: Wanted, data_dir: Path | None) -> Json:
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     shown = {"command": wanted.command, "recipe": wanted.recipe, "seconds": round(seconds, 1)}
     if wanted.part == "faults":
-        return {**asdict(wanted), **shown, "tried": findings}
+        return {**asdict(wanted), **shown, "sizes": said["sizes"], "tried": findings}
     worst = max(findings, key=lambda found: found["epsilon"])
     return {**asdict(wanted), **shown, "finding": worst, "findings": findings}
 
 
-def stored() -> list[Json]:
-    path = RESULTS / "audit.json"
-    rows: list[Json] = json.loads(path.read_text("utf-8")) if path.exists() else []
-    return rows
-
-
-def add(row: Json) -> None:
+def add(row: Audit) -> None:
     """Keep an audit; one of the same name by another command is replaced."""
     names = [wanted.name for wanted in WANTED]
-    rows = [*(r for r in stored() if r["name"] != row["name"] and r["name"] in names), row]
-    rows.sort(key=lambda r: names.index(r["name"]))
+    kept = [r for r in all_audits(RESULTS) if r["name"] != row["name"] and r["name"] in names]
+    rows = sorted([*kept, row], key=lambda r: names.index(r["name"]))
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     (RESULTS / "audit.json").write_text(text, "utf-8")
     print(row["name"], f"{row['seconds']:.0f} s", flush=True)
-
-
-def page(rows: list[Json]) -> str:
-    """docs/results/audit.md, every figure from the stored audits."""
-    text = TEMPLATE.read_text("utf-8")
-    for part, table in (
-        ("canaries", _canaries),
-        ("faults", _faults),
-        ("models", _models),
-        ("columns", _columns),
-    ):
-        text = text.replace(f"{{{part}}}", table([row for row in rows if row["part"] == part]))
-    return text
-
-
-def _canaries(rows: list[Json]) -> str:
-    lines = [
-        "| method | ε claimed | ε proven | ε audited | AUC (interval) | highest AUC allowed |"
-        " relation | coins | seconds | command |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        found = row["finding"]
-        lines.append(
-            f"| {row['name']} | {_claimed(found)} | {_proven(found)} | {_audited(found)} |"
-            f" {_auc(found)} | {found['highest_auc']:.3f} | {found['relation']} |"
-            f" {found['coins']:,} | {row['seconds']:.0f} | `{row['command']}` |"
-        )
-    return "\n".join(lines)
-
-
-def _faults(rows: list[Json]) -> str:
-    lines = ["| fault | ε as charged | ε audited | found |", "|---|---|---|---|"]
-    for one in (one for row in rows for one in row["tried"]):
-        found = one["finding"]
-        said = "yes" if found["status"] == "broken" else "nothing"
-        right = ", rightly" if one["harmless"] and one["passed"] else ""
-        lines.append(f"| {one['fault']} | {_proven(found)} | {_audited(found)} | {said}{right} |")
-    took = "".join(f"\n\n{row['seconds']:.0f} processor seconds." for row in rows)
-    return "\n".join(lines) + took
-
-
-def _models(rows: list[Json]) -> str:
-    lines = [
-        "| training | attack | AUC (interval) | highest AUC allowed | TPR at 0.1 % FPR | ε proven"
-        " (replace-one) | ε audited |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        for found in row["findings"]:
-            rate = found["true_positives"]["0.001"]["estimate"]
-            lines.append(
-                f"| {row['name']} | {found['attack']} | {_auc(found)} |"
-                f" {found['highest_auc']:.3f} | {rate:.1%} | {_proven(found)} |"
-                f" {_audited(found)} |"
-            )
-    commands = "\n".join(f"    {row['command']}   # {row['seconds']:.0f} s" for row in rows)
-    return "\n".join(lines) + f"\n\n{commands}"
-
-
-def _columns(rows: list[Json]) -> str:
-    lines = [
-        "| variant | ε claimed | ε proven | ε audited | verdict | seconds | command |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        found = row["finding"]
-        lines.append(
-            f"| {row['name']} | {_claimed(found)} | {_proven(found)} | {_audited(found)} |"
-            f" {found['status']} | {row['seconds']:.0f} | `{row['command']}` |"
-        )
-    return "\n".join(lines)
-
-
-def _claimed(found: Json) -> str:
-    return "none" if found["claimed"] is None else f"{found['claimed']:.3g}"
-
-
-def _proven(found: Json) -> str:
-    return "none" if found["proven"] is None else values.proven(found["proven"])
-
-
-def _audited(found: Json) -> str:
-    return f"≥ {values.audited(found['epsilon'])}"
-
-
-def _auc(found: Json) -> str:
-    auc = found["auc"]
-    return f"{auc['estimate']:.3f} ({auc['low']:.3f}–{auc['high']:.3f})"
 
 
 if __name__ == "__main__":

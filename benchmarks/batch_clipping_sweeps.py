@@ -6,19 +6,18 @@
 
 `search` tries clip norms and learning rates on held-out records, as many for every contestant;
 `adopt` writes the best into the recipes; `clips` trains recipes at several clip norms and draws the
-chart. Every run is stored at once in docs/results/trials, so
-that an interrupted command goes on where it stopped. Nothing here sees the test set.
+chart. Every run is stored at once in docs/results/trials, so that an interrupted command goes on
+where it stopped. Nothing here sees the test set.
 """
 
 from __future__ import annotations
 
-import argparse
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from accuracy_suite import clip_sweeps, held_out
 from accuracy_suite.clip_sweeps import SWEEPS
+from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
 from accuracy_suite.held_out import STARTS, Search
 from accuracy_suite.measure import measure
@@ -30,19 +29,15 @@ RECIPES = Path(tacit.__file__).parent / "recipes"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = training_parser(__doc__, runs="build/accuracy")
     add = parser.add_argument
     add("what", choices=["search", "adopt", "clips"])
     add("--only", default="", help="recipes or sweeps whose names begin so")
     add("--trials", type=int, default=7, help="settings that a recipe may try")
     add("--seeds", type=int, default=1, help="runs at each clip norm of a sweep")
-    add("--jobs", type=int, default=1, help="trainings at once; above 1 with a thread each")
-    add("--data-dir", type=Path)
-    add("--runs", type=Path, default=Path("build/accuracy"), help="where run directories lie")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that children are stopped too
     recipes = [name for name in STARTS if name.startswith(given.only)]
-    try:
+    with resumable(write_all):
         if given.what == "search":
             search(recipes, given.trials, given.jobs, given.data_dir, given.runs)
         elif given.what == "adopt":
@@ -50,10 +45,6 @@ def main() -> None:
         else:
             names = [name for name in SWEEPS if name.startswith(given.only)]
             sweep(names, given.seeds, given.jobs, given.data_dir, given.runs)
-    except KeyboardInterrupt:
-        raise SystemExit("interrupted; the same command goes on where it stopped") from None
-    finally:
-        write_all()
 
 
 def search(

@@ -15,6 +15,7 @@ import json
 import signal
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from accuracy_suite.stored import RESULTS, run_pages, stored, summaries
 
 from tacit.config import Recipe
 from tacit.method_sections import SelectiveRecipe
-from tacit.papers.index import papers
+from tacit.papers.index import Row, papers
 from tacit.progress import Moment, NothingToClose
 from tacit.train import train
 
@@ -40,19 +41,19 @@ class Enough(Exception):
 class FirstSteps(NothingToClose):
     """Ends a training after some seconds, and knows how long the whole would take."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._started = time.process_time()
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.process_time) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._started = clock()
         self._seen: list[tuple[int, float]] = []
         self.minutes: float | None = None
 
     def __enter__(self) -> FirstSteps:
-        self._started = time.process_time()
+        self._started = self._clock()
         return self
 
     def show(self, moment: Moment) -> None:
         """Extrapolate from the steps after those that warm up; stop where that is good enough."""
-        elapsed = time.process_time() - self._started
+        elapsed = self._clock() - self._started
         self._seen.append((moment.step, elapsed))
         step, seconds = self._seen[min(len(self._seen) - 1, WARM_UP)]
         taken, left = moment.step - step, moment.steps - moment.step
@@ -75,28 +76,39 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, float] = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
-    tried: dict[tuple[object, ...], float | None] = {}
     runs = summaries(run for page in run_pages() for run in stored(page))
-    rows = {row.command: row for paper in papers() for item in paper.items for row in item.rows}
-    for command, row in rows.items():
-        if command in found or (command in runs and runs[command].current):
-            continue
-        recipe = row.wanted(seed=0)
-        kind = _kind(recipe)
-        if kind not in tried:
-            tried[kind] = estimated(recipe, given.seconds, given.data_dir)
-        each = tried[kind]
-        if each is None:
+    timed = {*found, *(name for name, run in runs.items() if run.current)}
+    rows = [row for paper in papers() for item in paper.items for row in item.rows]
+
+    def epoch(recipe: Recipe) -> float | None:
+        return minutes_of_an_epoch(recipe, given.seconds, given.data_dir)
+
+    for command, minutes in estimates([row for row in rows if row.command not in timed], epoch):
+        if minutes is None:
             print(f"{command}: not a step in time", flush=True)
             continue
-        found[command] = round(each * recipe.training.epochs, 2)
-        print(f"{command}: {found[command]} min", flush=True)
+        found[command] = minutes
+        print(f"{command}: {minutes} min", flush=True)
         FILE.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
     write_all()
 
 
-def estimated(recipe: Recipe, seconds: float, data_dir: Path | None) -> float | None:
-    """Minutes of an epoch; None where not enough steps were seen."""
+def estimates(
+    rows: Iterable[Row], epoch: Callable[[Recipe], float | None]
+) -> Iterator[tuple[str, float | None]]:
+    """Minutes of each row by its command, from those of an epoch, asked for once for each kind."""
+    tried: dict[tuple[object, ...], float | None] = {}
+    for command, row in {row.command: row for row in rows}.items():
+        recipe = row.wanted(seed=0)
+        kind = kind_of(recipe)
+        if kind not in tried:
+            tried[kind] = epoch(recipe)
+        each = tried[kind]
+        yield command, None if each is None else round(each * recipe.training.epochs, 2)
+
+
+def minutes_of_an_epoch(recipe: Recipe, seconds: float, data_dir: Path | None) -> float | None:
+    """From the first steps of a training; None where not enough of them were seen."""
     watcher = FirstSteps(seconds)
     signal.signal(signal.SIGPROF, stop)
     with tempfile.TemporaryDirectory() as folder, suppress(Enough):
@@ -106,7 +118,7 @@ def estimated(recipe: Recipe, seconds: float, data_dir: Path | None) -> float | 
     return None if watcher.minutes is None else watcher.minutes / recipe.training.epochs
 
 
-def _kind(recipe: Recipe) -> tuple[object, ...]:
+def kind_of(recipe: Recipe) -> tuple[object, ...]:
     """Recipes of one kind take about the same time for an epoch."""
     method = recipe.method
     selective = isinstance(method, SelectiveRecipe)

@@ -10,11 +10,10 @@ without a name only draws again.
 
 from __future__ import annotations
 
-import argparse
 import re
-import signal
 from pathlib import Path
 
+from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
 from accuracy_suite.stored import RESULTS
 from rich.console import Console
@@ -47,19 +46,11 @@ class Keeper(ProgressBoard):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = training_parser(__doc__, runs="build/sanitization-figures")
     parser.add_argument("--figures", nargs="*", default=list(FIGURES), choices=list(FIGURES))
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at once")
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--runs", type=Path, default=Path("build/sanitization-figures"))
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that children are stopped too
-    try:
+    with resumable(draw):
         measure(given.figures, given.jobs, given.data_dir, given.runs)
-    except KeyboardInterrupt:
-        raise SystemExit("interrupted; the same command goes on where it stopped") from None
-    finally:
-        draw()
 
 
 def measure(figures: list[str], jobs: int, data_dir: Path | None, runs: Path) -> None:

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent
 from torch import Tensor, nn
 
 from tacit import native
@@ -20,7 +19,7 @@ from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
-from tacit.methods.base import Deciding, Method
+from tacit.methods.base import Method
 from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
 from tacit.models import batch_norm, validate
@@ -120,13 +119,6 @@ def described(
     own = private_optimizer(recipe, model, steps, memory, None)
     source = RandomSource.from_seed(0)
     return build(Parts(recipe, model, records, own, source, memory, SumLog(), public))
-
-
-def planned_event(method: Method) -> DpEvent:
-    """At most what all steps together will release."""
-    if isinstance(method, Deciding):
-        return method.planned()
-    return events.counted(method.charge(step) for step in range(method.promise.steps))
 
 
 def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
@@ -255,7 +247,7 @@ def header_of(
         "clipping": clipping_sentence(recipe),
         "delta": privacy.delta,
         "budget": privacy.epsilon,
-        "planned": events.to_json(planned_event(method)),
+        "planned": events.to_json(method.planned()),
         "claimed": claim.as_json() if claim else None,
         "treated_as_public": [
             f"the number of training records, {len(records)}",

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, TaskID, TextColumn
 
-from tacit.progress import FACTS, Fact, Moment, NothingToClose, facts_of, left
+from tacit.progress import LiveBar, Moment, NothingToClose, facts_of, left
 
 
 class Board(AbstractContextManager["Board"], Protocol):
@@ -83,39 +82,19 @@ class Clock:
         return statistics.mean(alike or known.values())
 
 
-class ProgressBoard:
+class ProgressBoard(LiveBar):
     """A bar for all trainings with the time left, and one for each that is under way.
 
     Where there is no terminal it prints a line each time a training ends.
     """
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = console.is_terminal
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            *(Fact(name) for name in FACTS),
-            console=console,
-            disable=not self._live,
-        )
+        super().__init__(console, TextColumn("[bold]{task.description}"), BarColumn(bar_width=24))
         self._lines: dict[str, TaskID] = {}
         self._shares: dict[str, float] = {}
         self._clock = Clock({}, 1)
         self._done = self._total = 0
         self._all: TaskID | None = None
-
-    def __enter__(self) -> ProgressBoard:
-        self._bar.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.__exit__(kind, error, trace)
 
     def expect(self, kinds: Mapping[str, str], finished: int, jobs: int) -> None:
         self._clock = Clock(kinds, jobs)

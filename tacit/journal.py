@@ -11,7 +11,6 @@ from tacit.clipping.contract import LossFunction
 from tacit.config import Recipe
 from tacit.data.batches import Records
 from tacit.evaluate import Evaluation, evaluate
-from tacit.methods.base import Watched
 from tacit.optim import weights_swapped
 from tacit.privacy import accountants, elementary, events
 from tacit.privacy.certificate import round_up
@@ -100,12 +99,8 @@ class Journal:
             "inference_seconds": inference if final else None,
             "records_per_second": steps * self._recipe.training.batch_size / max(seconds, 1e-9),
             "epsilon_curve": self._curve(),
-            **self._trace(),
+            **self._steps.method.trace(),
         }
-
-    def _trace(self) -> dict[str, Any]:
-        method = self._steps.method
-        return method.trace() if isinstance(method, Watched) else {}
 
     def _evaluation_due(self) -> bool:
         steps = self._steps.method.promise.steps

@@ -20,7 +20,6 @@ from tacit.data.batches import Records, as_records
 from tacit.errors import ArgumentError
 from tacit.journal import Journal
 from tacit.losses import check_labels, cross_entropy
-from tacit.methods.base import Deciding, Watched
 from tacit.models import batch_norm
 from tacit.optim import weights_swapped
 from tacit.privacy import certificate, certificate_text, ledger
@@ -164,18 +163,19 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
 
 def _ending(steps: Steps) -> dict[str, Any]:
     """What is known at the end only: what happened, and what a paper would say it cost."""
-    if not isinstance(steps.method, Deciding):
+    outcome = steps.method.outcome()
+    if not outcome:
         return {}
     claim = steps.method.claim(float(steps.ledger.entries[0].body["delta"]))
     claimed = {"claimed": claim.as_json()} if claim else {}
-    return {**claimed, "outcome": steps.method.outcome()}
+    return {**claimed, "outcome": outcome}
 
 
 def _stop(steps: Steps) -> dict[str, Any]:
     """Where the method ended the run, and what its paper would say was spent by then."""
-    step, method = steps.state.step, steps.method
+    step = steps.state.step
     delta = float(steps.ledger.entries[0].body["delta"])
-    claim = method.claim_after(step, delta) if isinstance(method, Watched) else None
+    claim = steps.method.claim_after(step, delta)
     return {"step": step, "claimed": claim.epsilon if claim else None}
 
 

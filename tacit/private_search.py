@@ -17,7 +17,7 @@ from typing import Any
 from dp_accounting import DpEvent
 from safetensors.torch import load
 
-from tacit.assemble import described, header_of, planned_event, with_public
+from tacit.assemble import described, header_of, with_public
 from tacit.config import Recipe
 from tacit.errors import ArgumentError, BudgetError, RunError
 from tacit.evaluate import evaluate
@@ -113,7 +113,7 @@ class PrivateSearch:
         return described(network, self.ready.train, given, self.ready.public)
 
     def _released(self, recipe: Recipe, noise: float) -> DpEvent:
-        return scored(planned_event(self.method(recipe, noise)), self.score_noise)
+        return scored(self.method(recipe, noise).planned(), self.score_noise)
 
     def header(self, plan: SelectionPlan, recipes: tuple[Recipe, ...], key: RandomSource) -> Any:
         """The ledger's first entry: what is promised for the search as a whole."""

@@ -6,7 +6,7 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
@@ -73,26 +73,19 @@ class Fact(ProgressColumn):
         return Text(str(task.fields.get(self._name, "")))
 
 
-class ProgressBar:
-    """A live line: epoch, proven ε spent of the budget, public accuracy, records/s, time left.
+_Bar = TypeVar("_Bar", bound="LiveBar")
 
-    Where there is no terminal it prints a line each time a tenth of the run is done.
-    """
 
-    def __init__(self, console: Console) -> None:
+class LiveBar(AbstractContextManager[Any]):
+    """Bars with the facts of a moment beside them; nothing is drawn where there is no terminal."""
+
+    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
         self._console = console
         self._live = console.is_terminal
-        self._bar = Progress(
-            TextColumn("[bold]training"),
-            BarColumn(),
-            *(Fact(name) for name in FACTS),
-            console=console,
-            disable=not self._live,
-        )
-        self._task = self._bar.add_task("training", total=1)
-        self._printed = 0
+        facts = (Fact(name) for name in FACTS)
+        self._bar = Progress(*columns, *facts, console=console, disable=not self._live)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self: _Bar) -> _Bar:
         self._bar.__enter__()
         return self
 
@@ -103,6 +96,18 @@ class ProgressBar:
         trace: TracebackType | None,
     ) -> None:
         self._bar.__exit__(kind, error, trace)
+
+
+class ProgressBar(LiveBar):
+    """A live line: epoch, proven ε spent of the budget, public accuracy, records/s, time left.
+
+    Where there is no terminal it prints a line each time a tenth of the run is done.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, TextColumn("[bold]training"), BarColumn())
+        self._task = self._bar.add_task("training", total=1)
+        self._printed = 0
 
     def show(self, moment: Moment) -> None:
         facts: dict[str, Any] = facts_of(moment)

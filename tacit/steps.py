@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import torch
 from dp_accounting import DpEvent
@@ -15,7 +15,7 @@ from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
-from tacit.methods.base import Completed, Deciding, Method, Watched
+from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
@@ -63,7 +63,7 @@ class Steps:
 
     def as_released(self) -> AbstractContextManager[None]:
         """The model as it would be released now, beside its weights."""
-        return self.method.as_released() if isinstance(self.method, Completed) else nullcontext()
+        return self.method.as_released()
 
     @property
     def whole(self) -> bool:
@@ -73,8 +73,7 @@ class Steps:
     @property
     def stopped(self) -> bool:
         """Whether the method has ended the run before its last promised step."""
-        done = self.state.step >= self.method.promise.steps
-        return isinstance(self.method, Watched) and self.method.stopped and not done
+        return self.method.stopped and self.state.step < self.method.promise.steps
 
     @property
     def remaining(self) -> int:
@@ -124,8 +123,7 @@ class Steps:
             self.state.model.train()
             drawn = self.method.draw(step) if batches is None else batches
             self.method.step(step, loss, drawn)
-        updated = not isinstance(self.method, Deciding) or self.method.updated
-        if updated and self.state.average is not None:
+        if self.method.updated and self.state.average is not None:
             self.state.average.update(self.state.model, step)
         self.state.step = step + 1
         self._interrupted = False
@@ -133,7 +131,7 @@ class Steps:
     def _admitted(self) -> bool:
         """Whether the method goes on: asked once for each step, as it may take time."""
         step = self.state.step
-        if step in self._paid or not isinstance(self.method, Deciding):
+        if step in self._paid:
             return True
         if self._asked[0] != step:
             self._asked = step, self.method.admits(self._spent, step)

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CLASSES, FEATURES, RECORDS, small_model, small_recipe
+from small_runs import CLASSES, FEATURES, RECORDS, prepared, small_model, small_recipe
 from torch import nn
 
-from tacit.assemble import Facts, assemble
 from tacit.data.batches import TensorRecords
-from tacit.rundir import RunDir
 from tacit.steps import Steps
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -31,5 +29,17 @@ def model() -> nn.Module:
 
 @pytest.fixture
 def steps(tmp_path: Path, records: TensorRecords, model: nn.Module) -> Steps:
-    run = RunDir.create(tmp_path / "run")
-    return assemble(model, records, small_recipe(), run, Facts())
+    return prepared(tmp_path / "run", records, small_recipe(), model)
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports and figures are tested elsewhere, and drawing takes most of the time."""
+
+    def write(run: Path) -> Path:
+        (run / "report.html").write_text("")
+        return run / "report.html"
+
+    monkeypatch.setattr("tacit.loop.write_report", write)
+    monkeypatch.setattr("tacit.report.comparison.comparison_charts", lambda groups: [])
+    monkeypatch.setattr("tacit.report.comparison.confusion_charts", lambda groups: [])

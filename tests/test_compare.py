@@ -1,66 +1,28 @@
 """Comparisons from run directories and recipes: trained once, verified always."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from small_runs import written_recipe
 
-from tacit import compare as module
 from tacit.cli import main
 from tacit.commands.many import spread_out
 from tacit.compare import compare
-from tacit.errors import ArgumentError, LedgerError, RunError
-from tacit.rundir import RunDir
+from tacit.errors import ArgumentError, LedgerError
 
-RECIPE = """
-title = "Small"
-[data]
-name = "digits"
-[model]
-name = "linear"
-[privacy]
-noise = 3.0
-[training]
-epochs = {epochs}
-batch_size = 700
-[run]
-evaluate_every = 1000
-"""
-
-
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports and figures are tested elsewhere, and drawing takes most of the time."""
-
-    def write(run: Path) -> Path:
-        (run / "report.html").write_text("")
-        return run / "report.html"
-
-    monkeypatch.setattr("tacit.loop.write_report", write)
-    monkeypatch.setattr("tacit.report.comparison.comparison_charts", lambda groups: [])
-    monkeypatch.setattr("tacit.report.comparison.confusion_charts", lambda groups: [])
-
-
-def recipe(folder: Path, name: str = "small", epochs: float = 2.0, method: str = "dpsgd") -> str:
-    path = folder / f"{name}.toml"
-    path.write_text(RECIPE.format(epochs=epochs) + f'[method]\nname = "{method}"\n')
-    return str(path)
+pytestmark = pytest.mark.usefixtures("without_figures")
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two budgets with two seeds each, trained by a comparison of their own."""
     folder = tmp_path_factory.mktemp("compare")
-    found = compare([recipe(folder)], epsilons=[1.0, 3.0], seeds=2, out=folder / "first")
+    found = compare([written_recipe(folder)], epsilons=[1.0, 3.0], seeds=2, out=folder / "first")
     assert [len(group.members) for group in found.groups] == [2, 2]
     yield folder / "first" / "runs"
 
@@ -85,7 +47,7 @@ def test_a_finished_run_is_not_trained_again(runs: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("tacit.train.train", never)
     before = stamps(runs)
-    again = recipe(runs.parent.parent)
+    again = written_recipe(runs.parent.parent)
     found = compare([again, again], epsilons=[3.0], seeds=2, out=runs.parent)
     assert [len(group.members) for group in found.groups] == [2]
     assert stamps(runs) == before
@@ -93,40 +55,10 @@ def test_a_finished_run_is_not_trained_again(runs: Path, monkeypatch: pytest.Mon
 
 def test_another_recipe_of_the_same_name_is_another_run(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "out" / "runs")
-    changed = recipe(tmp_path, epochs=4.0)
+    changed = written_recipe(tmp_path, epochs=4.0)
     found = compare([changed], epsilons=[1.0], seeds=1, out=tmp_path / "out")
     assert found.groups[0].steps == 9
     assert len(stamps(tmp_path / "out")) == 5
-
-
-def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
-    class Interrupting:
-        """Stops the training from outside after its first step."""
-
-        def __enter__(self) -> "Interrupting":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-        def expect(self, *_: object) -> None:
-            return None
-
-        started = ended = expect
-
-        def show(self, *_: object) -> None:
-            raise KeyboardInterrupt
-
-    small = recipe(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        compare([small], seeds=1, out=tmp_path / "out", board=Interrupting())
-    (run,) = (tmp_path / "out" / "runs").iterdir()
-    assert not RunDir(run).finished
-    with pytest.raises(RunError, match="not finished"):
-        compare([str(run)], out=tmp_path / "other")
-    compare([small], seeds=1, out=tmp_path / "out")
-    kinds = [json.loads(line)["kind"] for line in (run / "ledger.jsonl").read_text().splitlines()]
-    assert kinds.count("promise") == kinds.count("resume") == 1 and kinds.count("charge") == 5
 
 
 def test_directories_alone_are_enough_and_copies_count_once(runs: Path, tmp_path: Path) -> None:
@@ -183,7 +115,7 @@ def test_a_run_that_was_tampered_with_is_refused(
 def test_without_privacy_a_recipe_is_trained_once_whatever_the_budgets(
     tmp_path: Path, runs: Path
 ) -> None:
-    plain = recipe(tmp_path, "plain", method="plain")
+    plain = written_recipe(tmp_path, "plain", method="plain")
     found = compare([plain, str(runs)], epsilons=[1.0, 3.0], seeds=1, out=tmp_path / "out")
     assert len(stamps(tmp_path / "out")) == 1
     assert found.groups[-1].promise is None and found.groups[0].promise is not None
@@ -215,7 +147,7 @@ def test_mistakes_are_explained_before_anything_is_trained(
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    recipe(tmp_path)
+    written_recipe(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArgumentError, match=words):
         compare(items, **options)
@@ -225,61 +157,6 @@ def test_mistakes_are_explained_before_anything_is_trained(
 def test_settings_without_a_recipe_are_refused(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="only finished runs"):
         compare([str(runs)], epsilons=[1.0], out=tmp_path)
-
-
-def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.toml"
-    bad.write_text('[data]\nname = "digits"\n[training]\nbatch_size = 5000\n')
-    with pytest.raises(RunError, match=r"1 of 2 trainings failed(.|\n)*bad-.*larger than"):
-        compare([str(bad), recipe(tmp_path)], out=tmp_path / "out")
-    (run,) = stamps(tmp_path / "out")
-    assert RunDir(Path(run).parent).finished and "small-" in run
-
-
-def start_command(line: list[str], folder: Path) -> "subprocess.Popen[bytes]":
-    code = "from tacit.cli import main; main()"
-    here = str(Path(module.__file__).parents[1])
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *line],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": here},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def test_several_at_once_are_killed_and_go_on(tmp_path: Path) -> None:
-    recipe(tmp_path, epochs=50.0)
-    line = ["compare", "small.toml", "--seeds", "2", "--jobs", "2", "--json"]
-    first = start_command(line, tmp_path)
-    runs = tmp_path / "comparison" / "runs"
-    deadline = time.monotonic() + 100
-    while len(list(runs.glob("*/ledger.jsonl"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    started = sorted(path.name for path in runs.iterdir())
-    wait_until_free(runs, deadline)
-    assert len(started) == 2 and not all(RunDir(path).finished for path in runs.iterdir())
-    found = compare([recipe(tmp_path, epochs=50.0)], seeds=2, jobs=2, out=runs.parent)
-    (group,) = found.groups
-    assert group.seeds == [0, 1] and group.steps == 103
-    assert sorted(path.name for path in runs.iterdir()) == started
-
-
-def wait_until_free(runs: Path, deadline: float) -> None:
-    """The trainings notice that nobody listens any more."""
-    for path in runs.iterdir():
-        while time.monotonic() < deadline:
-            try:
-                if not (path / "private").exists():
-                    break
-                RunDir.continued(path)._held.close()
-                break
-            except RunError:
-                time.sleep(0.05)
-        else:
-            raise AssertionError(f"{path} is still being trained")
 
 
 def test_the_command_prints_a_table_and_the_same_numbers_as_json(

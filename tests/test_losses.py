@@ -129,7 +129,7 @@ def test_evaluation_with_a_loss_of_ones_own_needs_no_classes(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["another's", "a part"])
 def test_an_optimizer_must_hold_the_model(kind: str, tmp_path: Path) -> None:
     model = small_model()
-    held = small_model().parameters() if kind == "another's" else model[0].parameters()  # type: ignore[index]
+    held = small_model().parameters() if kind == "another's" else model[0].parameters()
     x, y = torch.randn(60, FEATURES), torch.arange(60) % CLASSES
     with pytest.raises(ArgumentError, match="parameters of this model"):
         tacit.fit(

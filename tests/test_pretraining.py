@@ -1,6 +1,7 @@
 """Encoders from generated images."""
 
 import torch
+from torch import nn
 
 from tacit import models, pretraining
 from tacit.data.generated import KINDS, GeneratedImages
@@ -27,11 +28,12 @@ def test_patches_follow_from_the_seed_and_give_vectors_of_length_one() -> None:
 def test_training_on_generated_images_teaches_their_kinds() -> None:
     model = models.build("funnel-cnn", (1, 16, 16), 3, seed=0, width=20)
     before = Split(model).encoder_parameters()[0].detach().clone()
-    head = model[-1].weight.detach().clone()  # type: ignore[index]
+    assert isinstance(model, nn.Sequential)
+    head = model[-1].weight.detach().clone()
     pretraining.prepare(model, "generated", (1, 16, 16), 3, images=1500)
     split = Split(model)
     assert not torch.equal(split.encoder_parameters()[0], before)
-    assert torch.equal(model[-1].weight, head)  # type: ignore[index]
+    assert torch.equal(model[-1].weight, head)
     drawn = GeneratedImages.draw(600, (1, 16, 16), 5)
     with torch.no_grad():
         vectors = split.layer.bounded(split.activations(drawn.pixels))

@@ -1,17 +1,12 @@
-"""Runs that are killed, cut short or moved go on, and never under-count."""
+"""Runs that are cut short or moved go on, and never under-count."""
 
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_runs import small_model, small_recipe
+from small_runs import prepared, save, small_model, small_recipe
 from torch.utils.data import Dataset
 
 from tacit import native
@@ -21,82 +16,14 @@ from tacit.errors import RunError
 from tacit.loop import Result, fit
 from tacit.losses import cross_entropy
 from tacit.noise.normals import SAMPLER
-from tacit.privacy import ledger
 from tacit.rundir import RunDir
 from tacit.steps import Steps
 
-CHILD = """
-import sys, torch
-sys.path.insert(0, sys.argv[2])
-from small_runs import small_model, small_recipe
-import tacit.journal
-from tacit.data.batches import DatasetRecords, TensorRecords
-from tacit.loop import fit
-tacit.journal._CHECKPOINT_SECONDS = 0.05
-torch.set_num_threads(1)
-generator = torch.Generator().manual_seed(11)
-x = torch.randn(300, 6, generator=generator)
-records = TensorRecords(x, x[:, :3].argmax(1))
-kind = sys.argv[4]
-chosen = {"optimizer": kind} if kind in ("sgd", "adam") else {"method": "dpftrl", "mechanism": kind}
-if kind == "amplified":
-    chosen["bands"] = 3
-if kind == "dpsgd-br":
-    chosen = {"method": kind, "validation_batch_size": 30, "beta": 0.0, "slow": 0.999}
-    chosen |= {"fast": 0.999, "feedback_batch_size": 30, "feedback_noise": 9.0}
-recipe = small_recipe(**chosen, epochs=20, momentum=0.9, average=0.9)
-fit(small_model(), records, recipe=recipe, out=sys.argv[1], resume=sys.argv[3] == "resume")
-"""
-
-
-def run_child(out: Path, mode: str, optimizer: str) -> subprocess.Popen[bytes]:
-    here = str(Path(__file__).parent)
-    command = [sys.executable, "-c", CHILD, str(out), here, mode, optimizer]
-    return subprocess.Popen(command, stderr=subprocess.PIPE)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "tree", "banded", "amplified", "dpsgd-br"])
-def test_killed_at_any_instant_it_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
-    whole = run_child(tmp_path / "whole", "start", optimizer)
-    assert whole.wait() == 0
-    expected = RunDir.open(tmp_path / "whole").weights_hash()
-    out, kills = tmp_path / "killed", 0
-    chance = random.Random(optimizer)
-    for _ in range(4):
-        started = (out / "ledger.jsonl").exists() and (out / "private" / "key.json").exists()
-        child = run_child(out, "resume" if started else "start", optimizer)
-        charges = _charges(out)
-        while child.poll() is None and _charges(out) < charges + 1 + chance.randrange(50):
-            time.sleep(0.002)
-        child.send_signal(signal.SIGKILL)
-        kills += child.wait() == -signal.SIGKILL
-        if (out / "weights.safetensors").exists():
-            break
-    final = run_child(out, "resume", optimizer)
-    assert final.wait() == 0, final.stderr.read().decode() if final.stderr else ""
-    assert kills >= 2
-    run = RunDir.open(out)
-    assert run.weights_hash() == expected
-    charged = [e.body["step"] for e in ledger.read(run.ledger) if e.kind == "charge"]
-    assert sorted(charged) == list(range(200))
-    assert run.finished
-
-
-def _charges(out: Path) -> int:
-    path = out / "ledger.jsonl"
-    return path.read_bytes().count(b'"charge"') if path.exists() else 0
-
 
 def started(path: Path, records: TensorRecords, **settings: Any) -> Steps:
-    run = RunDir.create(path)
-    steps = assemble(small_model(), records, small_recipe(**settings), run, Facts())
-    _save(steps, run)
+    steps = prepared(path, records, small_recipe(**settings))
+    save(steps, RunDir.open(path))
     return steps
-
-
-def _save(steps: Steps, run: RunDir) -> None:
-    steps.state.history["ledger_head"] = steps.ledger.head
-    run.save_checkpoint(steps.state.snapshot())
 
 
 def resumed(path: Path, records: TensorRecords, **settings: Any) -> Steps:
@@ -194,7 +121,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     first = started(path, records)
     for _ in range(2):
         first.advance(cross_entropy)
-    _save(first, RunDir.open(path))
+    save(first, RunDir.open(path))
     newest = max((path / "private").glob("step-*"))
     newest.write_bytes(newest.read_bytes()[:-20])
     assert resumed(path, records).state.step == 0
@@ -220,7 +147,7 @@ def test_charges_removed_from_the_end_are_found(tmp_path: Path, records: TensorR
     first = started(path, records)
     for _ in range(3):
         first.advance(cross_entropy)
-    _save(first, RunDir.open(path))
+    save(first, RunDir.open(path))
     lines = (path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     (path / "ledger.jsonl").write_bytes(b"".join(lines[:-2]))
     with pytest.raises(RunError, match="charges were removed"):
@@ -241,7 +168,7 @@ def test_a_disk_that_fills_up_leaves_a_run_that_can_be_resumed(
     with pytest.raises(RunError, match="--resume"):
         steps.advance(cross_entropy)
     with pytest.raises(RunError, match="--resume"):
-        _save(steps, RunDir.open(path))
+        save(steps, RunDir.open(path))
     monkeypatch.undo()
     result = fit(small_model(), records, recipe=recipe, out=path, resume=True)
     unbroken = fit(small_model(), records, recipe=recipe, out=tmp_path / "unbroken")

@@ -22,7 +22,9 @@ def nested() -> nn.Sequential:
 
 
 def loss(model: nn.Module, batch: Batch) -> Tensor:
-    return model[1](model[0](batch[0])).square().sum(1)  # type: ignore[index, operator]
+    assert isinstance(model, nn.Sequential)
+    out: Tensor = model[1](model[0](batch[0]))
+    return out.square().sum(1)
 
 
 def another_parameter(model: nn.Sequential) -> None:

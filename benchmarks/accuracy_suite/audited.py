@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from accuracy_suite import stored
@@ -13,11 +14,16 @@ Audit = dict[str, Any]
 NOT_AUDITED = "not audited"
 
 
+def all_audits(folder: Path) -> list[Audit]:
+    """All that was stored: attacks on recipes and on planted faults."""
+    path = folder / "audit.json"
+    found: list[Audit] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    return found
+
+
 def audits() -> list[Audit]:
     """Those of recipes, not of planted faults; none where no audit was stored."""
-    path = stored.RESULTS / "audit.json"
-    found: list[Audit] = json.loads(path.read_text("utf-8")) if path.exists() else []
-    return [audit for audit in found if "finding" in audit]
+    return [audit for audit in all_audits(stored.RESULTS) if "finding" in audit]
 
 
 def of_run(summary: Summary, among: list[Audit]) -> str:

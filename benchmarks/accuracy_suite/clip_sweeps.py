@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from accuracy_suite import stored
+from accuracy_suite.shown import table as markdown_table
 from accuracy_suite.stored import Summary, summaries
 from tacit.report import values
 
@@ -93,23 +94,19 @@ def points() -> dict[str, Summary]:
 def table(sweep: Sweep, runs: Mapping[str, Summary]) -> str:
     """One row for each clip norm, and a sentence on the best of each line."""
     lines = {line: sweep.points(line, runs) for line in _LINES}
-    head = f"| C | {' | '.join(_LINES)} | proven ε | claimed ε |\n|---|{'---|' * (len(_LINES) + 2)}"
     rows = [_row(clip, [points.get(clip) for points in lines.values()]) for clip in sweep.clips]
     best = [_best(line, points) for line, points in lines.items() if points]
-    return "\n".join([head, *rows]) + ("\n\n" + "; ".join(best) + "." if best else "")
+    shown = markdown_table(["C", *_LINES, "proven ε", "claimed ε"], rows)
+    return shown + ("\n\n" + "; ".join(best) + "." if best else "")
 
 
-def _row(clip: float, runs: list[Summary | None]) -> str:
-    shown = ["not measured" if run is None else _accuracy(run) for run in runs]
+def _row(clip: float, runs: list[Summary | None]) -> list[str]:
+    shown = ["not measured" if run is None else run.scored for run in runs]
     epsilons = [
         _largest([getattr(run, kind) for run in runs if run is not None])
         for kind in ("proven", "claimed")
     ]
-    return f"| {clip:g} | {' | '.join([*shown, *epsilons])} |"
-
-
-def _accuracy(run: Summary) -> str:
-    return f"{run.accuracy:.2f}" + ("" if run.spread is None else f" ± {run.spread:.2f}")
+    return [f"{clip:g}", *shown, *epsilons]
 
 
 def _largest(found: list[float | None]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from accuracy_suite.held_out import STARTS, Search, settings_of
+from accuracy_suite.shown import epsilon, table
 from accuracy_suite.stored import Summary
 from accuracy_suite.versus import Versus
-from tacit.report import values
 
-_HEAD = (
-    "| recipe | clip | rate | trials | held out | test | seeds | proven ε | claimed ε |"
-    " against {base} |\n|---|---|---|---|---|---|---|---|---|---|"
+_HEADINGS = (
+    *("recipe", "clip", "rate", "trials", "held out"),
+    *("test", "seeds", "proven ε", "claimed ε"),
 )
 
 
@@ -23,15 +23,15 @@ def contest(
 ) -> str:
     """The searched recipes whose names begin so, each set against one of them."""
     searches = [Search(name, trials) for name in STARTS if name.startswith(prefix)]
-    lines = [_line(search, base, runs) for search in searches]
-    return "\n".join([_HEAD.format(base=f"`{_short(base, prefix)}`"), *lines])
+    headings = [*_HEADINGS, f"against `{_short(base, prefix)}`"]
+    return table(headings, (_row(search, base, runs) for search in searches))
 
 
-def _line(search: Search, base: str, runs: Callable[[str], Summary | None]) -> str:
+def _row(search: Search, base: str, runs: Callable[[str], Summary | None]) -> list[str]:
     name, accuracy = search.recipe, search.adopted_accuracy
     run = runs(name)
     clip, rate = settings_of(name)
-    cells = [
+    return [
         f"`{name}`",
         f"{clip:g}",
         f"{rate:g}",
@@ -40,15 +40,12 @@ def _line(search: Search, base: str, runs: Callable[[str], Summary | None]) -> s
         *_measured(run if run is not None and run.current else None),
         "" if name == base else _against(Versus(run, runs(base))),
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _measured(run: Summary | None) -> list[str]:
     if run is None:
         return ["not measured", "0", "", ""]
-    spread = "" if run.spread is None else f" ± {run.spread:.2f}"
-    shown = ["none" if e is None else values.proven(e) for e in (run.proven, run.claimed)]
-    return [f"{run.accuracy:.2f}{spread}", str(run.seeds), *shown]
+    return [run.scored, str(run.seeds), epsilon(run.proven), epsilon(run.claimed)]
 
 
 def _against(versus: Versus) -> str:

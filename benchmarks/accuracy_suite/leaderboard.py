@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from accuracy_suite import audited
 from accuracy_suite.audited import Audit
-from accuracy_suite.page import DATASETS, accuracy, epsilon
+from accuracy_suite.page import DATASETS
+from accuracy_suite.shown import epsilon, table
 from accuracy_suite.stored import Summary
 from tacit.papers.index import Paper
 from tacit.report import values
@@ -15,9 +16,9 @@ BUDGETS = (1.0, 3.0, 8.0)
 SEEDS = 3
 A_DAY = 24 * 60
 WHOLE_RECORDS = ("add-or-remove-one", "zero-out", "replace-one")
-HEAD = (
-    "| ε proven | under | accuracy | seeds | method | ε claimed | ε audited | time | machine"
-    " | `tacit train …` |\n|---|---|---|---|---|---|---|---|---|---|"
+HEADINGS = (
+    *("ε proven", "under", "accuracy", "seeds", "method", "ε claimed", "ε audited", "time"),
+    *("machine", "`tacit train …`"),
 )
 
 
@@ -54,11 +55,8 @@ Made by `make pages` from the JSON files in this folder, which hold a summary of
 
 
 def _best(current: Sequence[Summary]) -> str:
-    head = " | ".join(f"ε ≤ {budget:g}" for budget in BUDGETS)
-    lines = [
-        f"| {title} | "
-        + " | ".join(_best_cell([r for r in current if r.data == data], b) for b in BUDGETS)
-        + " |"
+    rows = [
+        [title, *(_best_cell([r for r in current if r.data == data], b) for b in BUDGETS)]
         for data, title in DATASETS.items()
     ]
     return "\n".join(
@@ -67,9 +65,7 @@ def _best(current: Sequence[Summary]) -> str:
             "",
             f"At least {SEEDS} seeds; the promise covers whole records, features and labels.",
             "",
-            f"| dataset | {head} |",
-            "|---" * (1 + len(BUDGETS)) + "|",
-            *lines,
+            table(["dataset", *(f"ε ≤ {budget:g}" for budget in BUDGETS)], rows),
         ]
     )
 
@@ -91,13 +87,13 @@ def _best_cell(runs: Sequence[Summary], budget: float) -> str:
     found = best(runs, budget)
     if found is None:
         return "not measured"
-    return f"{accuracy(found)}: `{found.name}` (ε = {epsilon(found.proven)}, {found.relation})"
+    return f"{found.scored}: `{found.name}` (ε = {epsilon(found.proven)}, {found.relation})"
 
 
 def _table(runs: Sequence[Summary], attacks: list[Audit]) -> str:
     if not runs:
         return "Nothing was measured yet."
-    return "\n".join([HEAD, *(_line(run, attacks) for run in sorted(runs, key=_rank))])
+    return table(HEADINGS, (_row(run, attacks) for run in sorted(runs, key=_rank)))
 
 
 def _rank(run: Summary) -> tuple[float, float]:
@@ -106,12 +102,12 @@ def _rank(run: Summary) -> tuple[float, float]:
     return shown, -run.accuracy
 
 
-def _line(run: Summary, attacks: list[Audit]) -> str:
-    return (
-        f"| {epsilon(run.proven)} | {run.relation or ''} | {accuracy(run)} | {run.seeds} |"
-        f" {values.method(run.method)} | {epsilon(run.claimed)} | {audited.of_run(run, attacks)} |"
-        f" {run.minutes:.1f} min | {run.machine} | `{run.name}` |"
-    )
+def _row(run: Summary, attacks: list[Audit]) -> list[str]:
+    return [
+        *(epsilon(run.proven), run.relation or "", run.scored, str(run.seeds)),
+        *(values.method(run.method), epsilon(run.claimed), audited.of_run(run, attacks)),
+        *(f"{run.minutes:.1f} min", run.machine, f"`{run.name}`"),
+    ]
 
 
 def _outdated(runs: Sequence[Summary]) -> list[str]:

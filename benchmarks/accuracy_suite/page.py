@@ -16,13 +16,16 @@ from typing import Any
 
 from sanitization_suite.section import section as sanitization_figures
 
-from accuracy_suite import audited, clip_sweeps, held_out, stored
+from accuracy_suite import audit_tables, audited, clip_sweeps, held_out, stored
 from accuracy_suite.contest import contest
 from accuracy_suite.published import PUBLISHED
+from accuracy_suite.shown import epsilon
+from accuracy_suite.shown import table as markdown_table
 from accuracy_suite.stored import Summary, recipe_of, run_pages, summaries
 from accuracy_suite.versus import Versus
 from tacit.data import published
 from tacit.method_sections import BatchClippingRecipe
+from tacit.papers.index import find
 from tacit.privacy.batch_plan import BatchSchedule
 from tacit.report import values
 
@@ -33,9 +36,9 @@ DATASETS = {
     "cifar-10": "CIFAR-10",
     "imdb": "IMDb",
 }
-HEAD = (
-    "| recipe | proven ε | claimed ε | seeds | accuracy | the paper's | steps | noise | time |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+HEADINGS = (
+    *("recipe", "proven ε", "claimed ε", "seeds", "accuracy"),
+    *("the paper's", "steps", "noise", "time"),
 )
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 
@@ -82,9 +85,9 @@ def _index(part: str) -> int | str:
 def text_of(page: str) -> str:
     """docs/results/PAGE.md."""
     template = (TEMPLATES / f"{page}.md").read_text("utf-8")
-    own = summaries(stored.stored(page))
-    others = summaries(run for other in run_pages() for run in stored.stored(other))
-    return filled(template, Sources(own, others, stored.RESULTS))
+    runs = {name: stored.stored(name) for name in run_pages()}
+    others = summaries(run for found in runs.values() for run in found)
+    return filled(template, Sources(summaries(runs.get(page, [])), others, stored.RESULTS))
 
 
 def filled(template: str, sources: Sources) -> str:
@@ -181,32 +184,21 @@ def guarantee(sources: Sources, name: str, _: str) -> str:
 
 def table(chosen: Iterable[Summary]) -> str:
     """One line for each recipe."""
-    lines = [line_of(summary) for summary in chosen]
-    return "\n".join([HEAD, *lines]) if lines else "Not measured."
+    rows = [row_of(summary) for summary in chosen]
+    return markdown_table(HEADINGS, rows) if rows else "Not measured."
 
 
-def line_of(summary: Summary) -> str:
-    """One row of the table: a recipe over its seeds."""
+def row_of(summary: Summary) -> list[str]:
+    """A recipe over its seeds."""
     name = summary.name
     mark = "" if summary.current else " (an older form of it)"
     paper = f"{PUBLISHED[name]:.2f}" if name in PUBLISHED else "none"
     noise = "none" if summary.noise is None else f"{summary.noise:.4g}"
-    return (
-        f"| `{name}`{mark} | {epsilon(summary.proven)} | {epsilon(summary.claimed)} |"
-        f" {summary.seeds} | {accuracy(summary)} | {paper} | {summary.steps} |"
-        f" {noise} | {summary.minutes:.1f} min |"
-    )
-
-
-def accuracy(summary: Summary) -> str:
-    """Mean and standard deviation over the seeds."""
-    spread = "" if summary.spread is None else f" ± {summary.spread:.2f}"
-    return f"{summary.accuracy:.2f}{spread}"
-
-
-def epsilon(value: float | None) -> str:
-    """An upper bound, rounded up."""
-    return "none" if value is None else values.proven(value)
+    return [
+        *(f"`{name}`{mark}", epsilon(summary.proven), epsilon(summary.claimed)),
+        *(str(summary.seeds), summary.scored, paper, str(summary.steps), noise),
+        f"{summary.minutes:.1f} min",
+    ]
 
 
 _SHOWN: dict[str, Callable[[Any], str]] = {
@@ -223,6 +215,7 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "steps": values.count,
     "stopped_after": values.count,
     "count": values.count,
+    "scored": values.plain,
     "text": values.plain,
 }
 _SHARED: dict[str, Callable[[Any], str]] = {
@@ -230,16 +223,19 @@ _SHARED: dict[str, Callable[[Any], str]] = {
     "evaluated_on": values.plain,
     "relation": values.plain,
 }
-_SECTIONS: dict[str, Callable[[Path], str]] = {"sanitization-figures": sanitization_figures}
+_SECTIONS: dict[str, Callable[[Path], str]] = {
+    "sanitization-figures": sanitization_figures,
+    **audit_tables.SECTIONS,
+}
 """Parts of pages that are written elsewhere, from files of their own."""
 _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "table": lambda sources, prefix, _: table(
         summary for name, summary in sources.own.items() if name.startswith(prefix)
     ),
-    "scored": lambda sources, name, _: accuracy(sources.run(name)),
     "section": lambda sources, name, _: _SECTIONS[name](sources.folder),
     "guarantee": guarantee,
     "audit": audit,
+    "audits": lambda sources, part, key: audit_tables.common(sources.folder, part, key),
     "lead": lead,
     "versus": lambda sources, first, second: versus(sources, first, second).text(),
     "claim": lambda sources, first, second: versus(sources, first, second).claim(),
@@ -249,6 +245,7 @@ _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "planned": lambda _, name, kind: planned(name, kind),
     "setting": setting,
     "outcome": lambda sources, name, key: values.count(sources.run(name).outcome(key)),
+    "printed": lambda _, item, name: f"{find(item).printed[name]:g}",
     "paper": lambda _, name, __: f"{PUBLISHED[name]:.2f}",
     "data": lambda _, name, __: DATASETS[recipe_of(name).data.name],
 }

@@ -76,6 +76,12 @@ class Summary:
         return statistics.stdev(self.accuracies) if len(self.runs) > 1 else None
 
     @property
+    def scored(self) -> str:
+        """Both, as pages show them."""
+        spread = "" if self.spread is None else f" ± {self.spread:.2f}"
+        return f"{self.accuracy:.2f}{spread}"
+
+    @property
     def relation(self) -> str | None:
         """What the proof is about; None where nothing is proven."""
         relation: str | None = self.runs[0]["relation"]

@@ -71,7 +71,7 @@ class Versus:
         if self.pair is None:
             return "not measured"
         first, second = self.pair
-        said = f"{_accuracy(first)} against {_accuracy(second)}"
+        said = f"{first.scored} against {second.scored}"
         if self.interval is None:
             return f"{said} ({_epsilons(first, second)}), too few runs for a verdict"
         low, high = self.interval
@@ -80,11 +80,6 @@ class Versus:
             f" {_signed(first.accuracy - second.accuracy)}, interval {_signed(low)} to"
             f" {_signed(high)}"
         )
-
-
-def _accuracy(summary: Summary) -> str:
-    spread = "" if summary.spread is None else f" ± {summary.spread:.2f}"
-    return f"{summary.accuracy:.2f}{spread}"
 
 
 def _signed(points: float) -> str:

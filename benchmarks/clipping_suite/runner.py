@@ -218,4 +218,5 @@ def prepare(workload: Workload, path: Path, expected: Path | None = None) -> Non
     ours = CONTESTANTS["ours-torch"].builder()
     sums = {f"clipped/{k}": v for k, v in clipped_sum(ours, given, Setting()).items()}
     raw = clipped_sum(ours, given, Setting(), _NO_CLIPPING)
-    np.savez(expected, **sums, **{f"raw/{k}": v for k, v in raw.items()})  # type: ignore[arg-type]
+    arrays: dict[str, Any] = sums | {f"raw/{k}": v for k, v in raw.items()}
+    np.savez(expected, **arrays)

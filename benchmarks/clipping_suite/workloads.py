@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +92,8 @@ class Problem:
 
     def save(self, path: Path) -> None:
         """Write what the contestants' processes read."""
-        named_weights = {f"weight/{name}": value for name, value in self.weights.items()}
-        np.savez(path, x=self.x, y=self.y, **named_weights)  # type: ignore[arg-type]
+        named: dict[str, Any] = {f"weight/{name}": each for name, each in self.weights.items()}
+        np.savez(path, x=self.x, y=self.y, **named)
 
     @classmethod
     def load(cls, workload: Workload, path: Path) -> Problem:

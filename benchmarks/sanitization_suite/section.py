@@ -11,7 +11,9 @@ from sanitization_suite.runs import FIXED, LONG, MOVING, SHORT, Row, accuracy_at
 from tacit.report import values
 from tacit.report.axes import Points
 
-_NOTHING = "The runs for these figures have not been made yet."
+_COMMAND = "`python benchmarks/sanitization_figures.py --jobs 2 --data-dir DATA`"
+_NOTHING = f"The runs for these figures have not been made yet: {_COMMAND}."
+_SOURCE = f"Made by {_COMMAND} from [sanitization-figures.json](sanitization-figures.json)."
 _PAPER = {
     "4": "The paper: after epoch 40 the ε that it claims goes on rising and accuracy hardly does.",
     "8": "The paper: the larger t is, the faster C grows, and the noise with it.",
@@ -29,7 +31,7 @@ def section(folder: Path) -> str:
     """Markdown: the scale of the runs, then each figure that has been measured."""
     rows = stored(folder)
     parts = [part for chart in charts(rows) if (part := _part(chart.name, chart.title, rows))]
-    return "\n\n".join([_scale(rows), *parts]) if parts else _NOTHING
+    return "\n\n".join([_scale(rows), *parts, _SOURCE]) if parts else _NOTHING
 
 
 def _part(name: str, title: str, rows: Sequence[Row]) -> str:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
 from tacit.audit.protocol import Played, Progress
+from tacit.audit.recipe_game import RecipeGame
 from tacit.audit.scores import Scores
 from tacit.clipping.contract import Batch, LossFunction
-from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.methods.selective import Selective
 from tacit.rundir import RunDir
@@ -31,26 +31,15 @@ _STEEPER = -1e6  # the one record outweighs all others of a sample
 
 
 @dataclass(frozen=True)
-class AcceptanceCounts:
+class AcceptanceCounts(RecipeGame):
     """The game for a selective update on a hostile loss: one coin in each run.
 
     Heads: the record takes part. Tails: its losses are zero. The statistic is the number of
     accepted candidates, which a selective update releases.
     """
 
-    recipe: Recipe
+    name = "acceptance counts"
     records: int
-
-    @property
-    def name(self) -> str:
-        return "acceptance counts"
-
-    @property
-    def delta(self) -> float:
-        return self.recipe.privacy.delta
-
-    def digest(self) -> str:
-        return f"{self.recipe.digest()} {self.records}"
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One run of all trials, on the real loop."""

@@ -20,7 +20,7 @@ from tacit.errors import ArgumentError
 
 _CANDIDATES = 300
 _CAUTION = 20.0  # choices are made at a smaller error, or they would follow lucky counts
-_MOST_EPSILON = 100.0  # what is shown never exceeds this
+MOST_EPSILON = 100.0  # what is shown never exceeds this
 _NOISE_RANGE = 8.0
 _NOISE_STEP = 0.004
 INDEPENDENT = "the coins' scores are independent of each other"
@@ -124,7 +124,7 @@ def fitted_noise(
         return Bound("fitted noise", 0.0, assumes, {})
     if allowed(least, high_false) < low_true:
         return Bound(
-            "fitted noise", min(epsilon_at(least), _MOST_EPSILON), assumes, {"noise": least}
+            "fitted noise", min(epsilon_at(least), MOST_EPSILON), assumes, {"noise": least}
         )
     while most / least > 1 + _NOISE_STEP:
         middle = math.sqrt(most * least)
@@ -132,7 +132,7 @@ def fitted_noise(
             most = middle
         else:
             least = middle
-    return Bound("fitted noise", min(epsilon_at(most), _MOST_EPSILON), assumes, {"noise": most})
+    return Bound("fitted noise", min(epsilon_at(most), MOST_EPSILON), assumes, {"noise": most})
 
 
 def _halves(scores: Scores) -> tuple[Scores, Scores]:
@@ -217,7 +217,7 @@ def _largest(holds: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while holds(high):
         low, high = high, 2 * high
-        if high > _MOST_EPSILON:
+        if high > MOST_EPSILON:
             return low
     while high - low > 1e-5:
         middle = (low + high) / 2

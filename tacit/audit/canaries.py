@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tacit.assemble import Facts, assemble
 from tacit.audit.attackers import attacker_for
 from tacit.audit.protocol import Played, Progress
+from tacit.audit.recipe_game import RecipeGame
 from tacit.audit.scores import Scores
 from tacit.clipping.contract import Batch
 from tacit.config import Recipe
@@ -41,28 +42,17 @@ _REPLACED = (Relation.REPLACE_ONE, Relation.REPLACE_FEATURES)
 
 
 @dataclass(frozen=True)
-class GradientCanaries:
+class GradientCanaries(RecipeGame):
     """The game for a recipe whose method clips each record's gradient.
 
     How weights are updated from private gradients costs no privacy, so plain steps are taken,
     from which the gradients can be read off.
     """
 
-    recipe: Recipe
+    name = "gradient canaries"
     records: int
     canaries: int
     """How many of the records are canaries; the others contribute nothing."""
-
-    @property
-    def name(self) -> str:
-        return "gradient canaries"
-
-    @property
-    def delta(self) -> float:
-        return self.recipe.privacy.delta
-
-    def digest(self) -> str:
-        return f"{self.recipe.digest()} {self.records} {self.canaries}"
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One run of the training procedure."""

@@ -42,9 +42,9 @@ class EncoderColumns(RecipeGame):
     ones drive activations out of their range, where nothing passes back to the encoder.
     """
 
-    @property
-    def name(self) -> str:
-        return "encoder columns"
+    name = "encoder columns"
+    canaries: int
+    data_dir: Path | None = None
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One training."""

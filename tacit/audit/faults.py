@@ -78,7 +78,7 @@ def _noise_where_records_are() -> AbstractContextManager[Any]:
     return patch.object(GaussianNoise, "privatise", wrong)
 
 
-_FEW_ACCEPTED = 6
+FEW_ACCEPTED = 6
 
 
 def _accepted_only() -> AbstractContextManager[Any]:
@@ -88,7 +88,7 @@ def _accepted_only() -> AbstractContextManager[Any]:
     def wrong(self: Selective) -> DpEvent:
         schedule = self.schedule
         assert isinstance(schedule, SelectiveSchedule)
-        return events.repeated(replace(schedule, coin=None).trial_event(), _FEW_ACCEPTED)
+        return events.repeated(replace(schedule, coin=None).trial_event(), FEW_ACCEPTED)
 
     return patch.object(Selective, "planned", wrong)
 

@@ -34,9 +34,9 @@ _BATCH = 512
 class InputCanaries(RecipeGame):
     """The game for any recipe with at least three classes, or two with one of them wrong."""
 
-    @property
-    def name(self) -> str:
-        return "input canaries"
+    name = "input canaries"
+    canaries: int
+    data_dir: Path | None = None
 
     def play(self, seed: int, progress: Progress) -> Played:
         """One training."""

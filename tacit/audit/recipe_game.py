@@ -1,9 +1,10 @@
-"""Games that train a recipe whole and look at what it released."""
+"""Games about one recipe, and what comes of those that train it whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from tacit.audit.protocol import Played, claimed_epsilon
 from tacit.audit.scores import Scores
@@ -15,11 +16,10 @@ from tacit.rundir import RunDir
 
 @dataclass(frozen=True)
 class RecipeGame:
-    """The recipe, and how many canaries it meets; subclasses say what they are."""
+    """A game about a recipe; subclasses add its sizes, as whole numbers, and how it is played."""
 
+    name: ClassVar[str]
     recipe: Recipe
-    canaries: int
-    data_dir: Path | None = None
 
     @property
     def delta(self) -> float:
@@ -28,7 +28,8 @@ class RecipeGame:
 
     def digest(self) -> str:
         """Names everything that decides the game but the seed."""
-        return f"{self.recipe.digest()} {self.canaries}"
+        sizes = (str(value) for value in vars(self).values() if isinstance(value, int))
+        return " ".join((self.recipe.digest(), *sizes))
 
 
 def outcome(run: Path, scores: Scores, relation: Relation) -> Played:

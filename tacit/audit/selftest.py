@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tacit.audit.acceptance import AcceptanceCounts
+from tacit.audit.bounds import MOST_EPSILON
 from tacit.audit.canaries import gradient_canaries
-from tacit.audit.faults import FAULTS, Fault
+from tacit.audit.faults import FAULTS, FEW_ACCEPTED, Fault
 from tacit.audit.protocol import Game
 from tacit.audit.verdict import Finding, Status, conclude
 from tacit.config import Recipe
+from tacit.methods.parts import step_count
 
 _RECORDS = 4000
 _HOSTILE_RECORDS = 800
@@ -56,8 +58,27 @@ def self_test(
 
 def _game(fault: Fault, runs: int) -> tuple[Game, int]:
     """The game that shows a fault, and how often it is played."""
+    recipe = _recipe(fault)
     if fault.hostile_trials:
-        recipe = Recipe().with_settings(**fault.settings)
         return AcceptanceCounts(recipe, _HOSTILE_RECORDS), fault.hostile_trials
-    recipe = Recipe().with_settings(**{**fault.settings, **_SETTINGS})
     return gradient_canaries(recipe, _RECORDS), runs
+
+
+def _recipe(fault: Fault) -> Recipe:
+    return Recipe().with_settings(**fault.settings, **({} if fault.hostile_trials else _SETTINGS))
+
+
+def sizes() -> dict[str, float]:
+    """How large the games are, and the most that they can show."""
+    canaries = _recipe(next(fault for fault in FAULTS if not fault.hostile_trials))
+    hostile = _recipe(next(fault for fault in FAULTS if fault.hostile_trials))
+    return {
+        "records": _RECORDS,
+        "steps": step_count(canaries, _RECORDS),
+        "batch_size": canaries.training.batch_size,
+        "hostile_records": _HOSTILE_RECORDS,
+        "hostile_trials": step_count(hostile, _HOSTILE_RECORDS),
+        "hostile_updates_charged": FEW_ACCEPTED,
+        "hostile_delta": hostile.privacy.delta,
+        "most_epsilon": MOST_EPSILON,
+    }

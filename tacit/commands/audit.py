@@ -127,7 +127,7 @@ def _show(done: Audit, out: Path) -> None:
 
 
 def _self_test(seed: int, json: bool) -> None:
-    from tacit.audit.selftest import self_test
+    from tacit.audit.selftest import self_test, sizes
 
     def progress(name: str, done: int, of: int) -> None:
         if name and not json:
@@ -136,7 +136,8 @@ def _self_test(seed: int, json: bool) -> None:
     tried = self_test(seed=seed, progress=progress)
     failed = [one.fault.name for one in tried if not one.passed]
     if json:
-        print_json({"passed": not failed, "tried": [_as_json(one) for one in tried]})
+        shown = [_as_json(one) for one in tried]
+        print_json({"passed": not failed, "sizes": sizes(), "tried": shown})
     else:
         _show_tried(tried)
     if failed:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from enum import Enum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ class DatasetRecords:
             raise DataError("the dataset is empty; there is nothing to train on")
 
     def __len__(self) -> int:
-        return len(self._dataset)  # type: ignore[arg-type]
+        return len(cast(Sized, self._dataset))
 
     @cached_property
     def labels(self) -> Tensor:

@@ -2,20 +2,22 @@
 
 The loop asks a method what step t will release, writes that to the ledger, and only then lets
 the method do it. A method that rejects, that noises activations, or that releases once and
-post-processes ever after fits the same two calls.
+post-processes ever after fits the same two calls; what few methods do besides has a default.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, LossFunction
+from tacit.privacy import events
 from tacit.privacy.claims import Claim
 from tacit.privacy.relations import Relation
 
@@ -47,72 +49,57 @@ class Promise:
         }
 
 
-@runtime_checkable
-class Completed(Protocol):
-    """A method whose released model needs more than its weights, such as statistics."""
-
-    def as_released(self) -> AbstractContextManager[None]:
-        """The model as it would be released now; made of public and released values only."""
-        ...
-
-
-class Method(Protocol):
+class Method(ABC):
     """One way to train on the shared loop."""
 
     promise: Promise
 
+    @abstractmethod
     def charge(self, step: int) -> DpEvent:
         """What step `step` will release; depends on public values only."""
-        ...
 
+    @abstractmethod
     def draw(self, step: int) -> Iterable[Batch]:
         """The private records of a step, in micro-batches; nothing is released by drawing."""
-        ...
 
+    @abstractmethod
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         """Release exactly what `charge(step)` said, and update the weights from it."""
-        ...
 
-    def claim(self, delta: float) -> Claim | None:
-        """What the method's paper would say the run costs; None while it cannot be known."""
-        ...
+    def planned(self) -> DpEvent:
+        """At most what all steps together will release."""
+        return events.counted(self.charge(step) for step in range(self.promise.steps))
 
-
-@runtime_checkable
-class Deciding(Protocol):
-    """A method that decides by earlier results what it does next, and whether to go on."""
+    def admits(self, spent: Counter[DpEvent], step: int) -> bool:
+        """Whether the step may follow on what was spent."""
+        return True
 
     @property
     def updated(self) -> bool:
         """Whether the last step changed the weights."""
-        ...
-
-    def planned(self) -> DpEvent:
-        """At most what all steps together will release."""
-        ...
-
-    def admits(self, spent: Counter[DpEvent], step: int) -> bool:
-        """Whether the step may follow on what was spent."""
-        ...
-
-    def outcome(self) -> dict[str, Any]:
-        """What the steps released besides the weights, for the ledger's last entry."""
-        ...
-
-
-@runtime_checkable
-class Watched(Protocol):
-    """A method that watches itself, from public values alone, and may end a run early."""
+        return True
 
     @property
     def stopped(self) -> bool:
-        """Whether it has decided to take no further step."""
-        ...
+        """Whether it has decided, from released and public values, to take no further step."""
+        return False
+
+    def as_released(self) -> AbstractContextManager[None]:
+        """The model as it would be released now; made of public and released values only."""
+        return nullcontext()
+
+    def outcome(self) -> dict[str, Any]:
+        """What the steps released besides the weights, for the ledger's last entry."""
+        return {}
 
     def trace(self) -> dict[str, Any]:
-        """What it saw, for the report."""
-        ...
+        """What the method saw of itself, for the report; public and released values only."""
+        return {}
+
+    def claim(self, delta: float) -> Claim | None:
+        """What the method's paper would say the run costs; None while it cannot be known."""
+        return None
 
     def claim_after(self, steps: int, delta: float) -> Claim | None:
         """What the method's paper would say was spent after so many steps."""
-        ...
+        return None

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.data.batches import Gatherer
-from tacit.methods.base import Promise
+from tacit.methods.base import Method, Promise
 from tacit.methods.heads import linear_head, nearest_means
 from tacit.models.sanitization import Split
 from tacit.noise.gaussian import noised
 from tacit.noise.source import RandomSource
-from tacit.privacy.claims import Claim
 from tacit.privacy.sanitized import SanitizedSchedule
 
 CENTRE_SHARE = 0.05
@@ -33,7 +32,7 @@ _RIDGE = 0.8
 """Ridge in units of the largest eigenvalue that the noise on the second moments has."""
 
 
-class ClassSums:
+class ClassSums(Method):
     """Releases noised class sums, and for a ridge head second moments, in its only step.
 
     Guarantee: with vectors in a ball of radius R, a change of one record's features moves the
@@ -125,6 +124,3 @@ class ClassSums:
         found = torch.zeros_like(moments)
         found[rows, columns] = entries / scale
         return found + found.T - torch.diag(found.diagonal())
-
-    def claim(self, delta: float) -> Claim | None:
-        return None

@@ -12,7 +12,7 @@ from tacit.clipping.contract import Batch, ClippedSum, ClippingEngine, LossFunct
 from tacit.clipping.thresholds import Thresholds
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import Indices
-from tacit.methods.base import Promise
+from tacit.methods.base import Method, Promise
 from tacit.noise.gaussian import PrivateGradient
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
@@ -70,7 +70,7 @@ class Equipment:
         return {"norm_groups": len(groups), "groups": [list(group) for group in groups.members]}
 
 
-class ClippedMethod:
+class ClippedMethod(Method):
     """Steps that release a noised sum of clipped gradients, divided by a public constant.
 
     A subclass binds sampler, noise and schedule that one proof covers, and says so in `promise`.

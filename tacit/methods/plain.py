@@ -12,16 +12,15 @@ from tacit.clipping.contract import Batch, Layout, LossFunction, check_losses
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.method_sections import PlainRecipe
-from tacit.methods.base import Promise
+from tacit.methods.base import Method, Promise
 from tacit.methods.parts import Parts, step_count
 from tacit.noise.gaussian import unprotected
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
-from tacit.privacy.claims import Claim
 from tacit.privacy.relations import Relation
 
 
-class PlainSgd:
+class PlainSgd(Method):
     """Mean gradients of shuffled batches, without clipping or noise: protects nothing."""
 
     def __init__(
@@ -69,9 +68,6 @@ class PlainSgd:
                 if g is not None:
                     sums.add_(g.flatten())
         self._optimizer.apply(unprotected(total / max(rows, 1), self._layout), step)
-
-    def claim(self, delta: float) -> Claim | None:
-        return None
 
 
 def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:

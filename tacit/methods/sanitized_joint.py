@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from tacit.clipping.contract import Batch, ClippingEngine, Layout, LossFunction, check_losses
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler
-from tacit.methods.base import Promise
+from tacit.methods.base import Method, Promise
 from tacit.methods.heads import Prototypes
 from tacit.methods.sanitized_watch import Watch
 from tacit.models.sanitization import Split
 from tacit.noise.gaussian import GaussianNoise, post_processed
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
-from tacit.privacy.claims import Claim
 from tacit.privacy.sanitized import SanitizedSchedule
 
 
@@ -55,7 +54,7 @@ class Samplers:
     activations: PoissonSampler
 
 
-class JointTraining:
+class JointTraining(Method):
     """Every step releases the noised gradient of one sample and the noised vectors of another.
 
     Guarantee: step t is Poisson(q, Gaussian(noise)) composed with one noised vector for each
@@ -140,10 +139,3 @@ class JointTraining:
     def trace(self) -> dict[str, Any]:
         """What the run saw of itself."""
         return self._watch.trace()
-
-    def claim(self, delta: float) -> Claim | None:
-        return None
-
-    def claim_after(self, steps: int, delta: float) -> Claim | None:
-        """The paper has no claim for this method."""
-        return None

@@ -16,16 +16,15 @@ from tacit.clipping.contract import Batch, Layout, LossFunction, check_losses
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import ShuffledSampler
 from tacit.errors import DataError
-from tacit.methods.base import Promise
+from tacit.methods.base import Method, Promise
 from tacit.methods.heads import Prototypes
 from tacit.models.sanitization import Split
 from tacit.noise.gaussian import post_processed
 from tacit.optim import PrivateOptimizer
-from tacit.privacy.claims import Claim
 from tacit.privacy.sanitized import SanitizedSchedule
 
 
-class OneTimeRelease:
+class OneTimeRelease(Method):
     """Releases every record's sanitized vector in its first step, and only post-processes later.
 
     Guarantee: step 0 is one Gaussian release under replace-features, of an encoder that is frozen
@@ -79,9 +78,6 @@ class OneTimeRelease:
         if len(vectors) != len(self._gatherer):
             raise DataError("the first step must be given every training record, in order")
         self._memory["vectors"], self._memory["labels"] = vectors, labels
-
-    def claim(self, delta: float) -> Claim | None:
-        return None
 
 
 def released_vectors(split: Split, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:

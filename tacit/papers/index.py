@@ -73,6 +73,8 @@ class Item(Section):
     name: str
     title: str
     rows: tuple[Row, ...] = ()
+    printed: dict[str, float] = Field(default_factory=dict)
+    """Figures of the paper that are no accuracy of a row."""
     drawn_by: str = ""
     not_here: str = ""
     too_long: str = ""

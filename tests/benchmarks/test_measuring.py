@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from accuracy_suite import measure, stored
+from accuracy_suite.command import resumable
 
 QUICK = "digits --set training.epochs=1 --set model.name=linear"
 LONG = "digits --set method.name=plain --set training.epochs=100000"
@@ -69,6 +70,19 @@ def test_a_newer_form_of_a_recipe_replaces_the_older(
         stored.add("page", {"recipe": "a", "seed": 0, "recipe_digest": digest})
     stored.add("page", {"recipe": "a", "seed": 1, "recipe_digest": "new"})
     assert [run["recipe_digest"] for run in stored.stored("page")] == ["new", "new"]
+
+
+def test_an_interruption_says_how_to_go_on_and_what_follows_is_done() -> None:
+    done: list[str] = []
+    with (
+        pytest.raises(SystemExit, match="goes on where it stopped"),
+        resumable(lambda: done.append("pages")),
+    ):
+        signal.raise_signal(signal.SIGTERM)
+    assert done == ["pages"]
+    with resumable(lambda: done.append("again")):
+        done.append("work")
+    assert done == ["pages", "work", "again"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")

@@ -23,6 +23,8 @@ from sanitization_suite.runs import (
 )
 from sanitization_suite.section import section
 
+from tacit.method_sections import SanitizationRecipe
+
 
 def row(run: FigureRun, **more: Any) -> Row:
     """A run that gains a point every epoch, from a start that tells it from the others."""
@@ -53,7 +55,8 @@ def rows() -> list[Row]:
 def test_every_run_is_a_recipe_of_the_paper_on_part_of_the_records() -> None:
     for run in dict.fromkeys(run for runs in FIGURES.values() for run in runs):
         recipe = run.recipe
-        assert recipe.method.guarantee == "paper"  # type: ignore[union-attr]
+        assert isinstance(recipe.method, SanitizationRecipe)
+        assert recipe.method.guarantee == "paper"
         assert recipe.training.epochs == run.epochs and recipe.model.width == run.width
         whole = {"mnist": 60_000, "cifar-10": 50_000}[run.data]
         assert whole - recipe.data.holdout - recipe.data.public == RECORDS
@@ -103,7 +106,7 @@ def test_words_come_from_the_runs(tmp_path: Path, rows: list[Row]) -> None:
     for each in rows:
         add(each, tmp_path)
     text = section(tmp_path)
-    assert text.count("](sanitization-figure") == 5
+    assert text.count(".svg)") == 5 and "](sanitization-figures.json)" in text
     assert f"33.0 % after {LONG // 2} epochs at a claimed ε of 0.70, " in text
     assert f"43.0 % after {LONG} at 0.90." in text
     assert "C = 0.2·‖W‖ from 0.22 to 0.60" in text

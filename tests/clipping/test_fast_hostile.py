@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -105,6 +106,14 @@ def test_where_little_cancels_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, w
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
 
 
+def with_and_without(model: nn.Module, x: Tensor, row: int) -> tuple[Tensor, Tensor]:
+    """The clipped sum of all records, and of all but one."""
+    engine = FastEngine(model, Flat(CLIP))
+    others = torch.cat((x[:row], x[row + 1 :]))
+    everyone, rest = (engine.clipped_sum(total, [(rows,)], 1).vector for rows in (x, others))
+    return everyone, rest
+
+
 @pytest.mark.parametrize("size", [1e6, 1e9, 1e15, 1e30])
 @pytest.mark.parametrize("way", ["gram", "written out", "written out twice"])
 def test_parts_that_cancel_do_not_drown_other_records(
@@ -114,9 +123,7 @@ def test_parts_that_cancel_do_not_drown_other_records(
     x = torch.randn(20, 2, 16)
     x[5, 0] *= size
     x[5, 1] = -x[5, 0]
-    engine = FastEngine(nn.Linear(16, 16, bias=False), Flat(CLIP))
-    everyone = engine.clipped_sum(total, [(x,)], 1).vector
-    others = engine.clipped_sum(total, [(torch.cat((x[:5], x[6:])),)], 1).vector
+    everyone, others = with_and_without(nn.Linear(16, 16, bias=False), x, 5)
     assert float((everyone - others).norm()) <= 0.05 * CLIP < float(others.norm())
 
 
@@ -135,9 +142,7 @@ class WeightedTokens(nn.Module):
 def test_tokens_that_cancel_do_not_drown_other_records(size: float) -> None:
     x = torch.stack((torch.zeros(20, 2), torch.randn(20, 2)), 2)
     x[15, :, 1] = torch.tensor([size, -size])
-    engine = FastEngine(WeightedTokens(), Flat(CLIP))
-    everyone = engine.clipped_sum(total, [(x,)], 1).vector
-    others = engine.clipped_sum(total, [(torch.cat((x[:15], x[16:])),)], 1).vector
+    everyone, others = with_and_without(WeightedTokens(), x, 15)
     assert float((everyone - others).norm()) <= 0.05 * CLIP < float(others.norm())
 
 
@@ -208,8 +213,8 @@ def test_memory_that_was_never_written_is_never_read(
     oracle = ReferenceEngine(model, Flat(CLIP), vectorised=False)
     unwritten = torch.empty
 
-    def poisoned(*size: int | Sequence[int], dtype: torch.dtype | None = None, **other: object):  # type: ignore[no-untyped-def]
-        found = unwritten(*size, dtype=dtype, **other)
+    def poisoned(*size: Any, **options: Any) -> Tensor:
+        found = unwritten(*size, **options)
         return found.fill_(torch.nan) if found.is_floating_point() else found
 
     expected = [oracle.clipped_sum(total, part, 1).vector for part in (batches, batches[:1], [])]

@@ -1,5 +1,7 @@
 """Thresholds over a run: what they are at each step, and what they may depend on."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -27,9 +29,9 @@ def public(count: int = 20) -> TensorRecords:
     return TensorRecords(torch.randn(count, 5), torch.randint(0, 3, (count,)))
 
 
-def adaptive(clipping: str, **settings: object) -> Thresholds:
+def adaptive(clipping: str, **settings: Any) -> Thresholds:
     estimate = NormEstimate(public(), GROUPS, every=10)
-    return Thresholds(clipping, GROUPS, 0.5, estimate=estimate, **settings)  # type: ignore[arg-type]
+    return Thresholds(clipping, GROUPS, 0.5, estimate=estimate, **settings)
 
 
 def test_flat_rules_decay() -> None:
@@ -126,6 +128,6 @@ def test_every_turn_takes_the_next_records() -> None:
         ("layerwise", {"weights": (1.0, 2.0, 3.0)}, "noise_weights has 3"),
     ],
 )
-def test_missing_norms_are_asked_for(clipping: str, settings: object, words: str) -> None:
+def test_missing_norms_are_asked_for(clipping: str, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
-        Thresholds(clipping, GROUPS, 1.0, **settings)  # type: ignore[arg-type]
+        Thresholds(clipping, GROUPS, 1.0, **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,8 @@ def test_invalid_options(option, value):
 
 
 def test_list_bounds_become_a_tuple():
-    assert DataOptions(scale=[0, 2]).scale == (0.0, 2.0)  # type: ignore[arg-type]
+    bounds: Any = [0, 2]
+    assert DataOptions(scale=bounds).scale == (0.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_runs import FEATURES, small_recipe
+from batch_clipped import bn_model, recipe_of
+from small_runs import FEATURES, Wide, flat, prepared, save, small_recipe
 from torch import Tensor, nn
 
-from tacit.assemble import Facts, assemble
-from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.data.sampling import PartitionSampler, PoissonSampler, SubsetSampler
 from tacit.errors import ArgumentError, ModelError, NoProofError
@@ -23,38 +22,9 @@ from tacit.privacy import accountants, events, ledger
 from tacit.privacy.batch_plan import BatchSchedule
 from tacit.privacy.relations import Relation
 from tacit.rundir import RunDir
-from tacit.steps import Steps
 
 SOURCE = RandomSource.from_seed(0)
 SAMPLINGS = ("subset", "partition", "once-per-epoch")
-
-
-def bn_model() -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        return nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def recipe_of(**settings: Any) -> Recipe:
-    return small_recipe(method="batch-clipping", **settings)
-
-
-def prepared(path: Path, records: TensorRecords, recipe: Recipe, model: nn.Module) -> Steps:
-    return assemble(model, records, recipe, RunDir.create(path), Facts())
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-class Wide(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(FEATURES, 20_000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.linear(x)
-        return out
 
 
 @pytest.mark.parametrize(("mini_sets", "clip", "noise"), [(1, 0.5, 2.0), (5, 1.0, 0.7), (30, 1, 1)])
@@ -114,114 +84,18 @@ def test_the_ledger_holds_what_the_schedule_promises(
     assert list(result.certificate["proven"]) == ["replace-one"]
 
 
-def test_noise_is_solved_for_including_the_moments(tmp_path: Path, records: TensorRecords) -> None:
-    settings = {"noise": None, "epsilon": 3.0, "batch_norm": "noisy", "moments_noise": 5.0}
-    result = fit(bn_model(), records, recipe=recipe_of(**settings), out=tmp_path / "run")
-    assert 2.99 < result.epsilon <= 3.0
-    without = recipe_of(noise=None, epsilon=3.0)
-    plain = fit(bn_model(), records, recipe=without, out=tmp_path / "other")
-    multipliers = [r.certificate["noise_multiplier"] for r in (result, plain)]
-    assert multipliers[0] > multipliers[1]
-
-
-def run_with(
-    tmp_path: Path, records: TensorRecords, name: str, public: TensorRecords, **settings: Any
-) -> dict[str, Tensor]:
-    model = bn_model()
-    recipe = recipe_of(epochs=1, clip=1e-6, **settings)
-    fit(model, records, public=public, recipe=recipe, out=tmp_path / name)
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-@pytest.mark.parametrize("kind", ["none", "public"])
-def test_an_extreme_record_leaves_no_trace_but_the_noised_update(
-    tmp_path: Path, records: TensorRecords, kind: str
-) -> None:
-    """With the clip next to nothing, weights hardly move; a raw statistic would jump to 1e6."""
-    extreme = TensorRecords(records.features.clone(), records.labels)
-    extreme.features[:40] = 1e6
-    public = TensorRecords(records.features[:50].clone(), records.labels[:50])
-    settings: dict[str, Any] = {"batch_norm": kind}
-    ordinary = run_with(tmp_path, records, "ordinary", public, **settings)
-    planted = run_with(tmp_path, extreme, "planted", public, **settings)
-    assert ("1.running_mean" in ordinary) == (kind == "public")
-    for name, value in ordinary.items():
-        torch.testing.assert_close(value, planted[name], rtol=0, atol=1e-4)
-
-
-def test_noised_moments_move_by_no_more_than_their_clip(
-    tmp_path: Path, records: TensorRecords
-) -> None:
-    extreme = TensorRecords(records.features.clone(), records.labels)
-    extreme.features[0] = 1e6
-    settings: dict[str, Any] = {
-        "batch_norm": "noisy",
-        "moments_noise": 1e-4,
-        "moments_clip": 1.0,
-        "epsilon": None,
-    }
-    public = TensorRecords(records.features[:50].clone(), records.labels[:50])
-    ordinary = run_with(tmp_path, records, "ordinary", public, **settings)
-    planted = run_with(tmp_path, extreme, "planted", public, **settings)
-    gap = float((ordinary["1.running_mean"] - planted["1.running_mean"]).norm())
-    assert 1e-4 < gap < 2 * math.sqrt(16) / 300 * 1.05
-
-
-def test_moments_are_those_of_all_records_when_noise_is_small(
-    tmp_path: Path, records: TensorRecords
-) -> None:
-    model = bn_model()
-    recipe = recipe_of(
-        epochs=1, clip=1e-6, batch_norm="noisy", moments_noise=1e-4, moments_clip=100.0
-    )
-    fit(model, records, recipe=recipe, out=tmp_path / "run")
-    inputs = model[0](records.features).detach()
-    torch.testing.assert_close(model[1].running_mean, inputs.mean(0), rtol=0, atol=2e-3)
-    expected = inputs.var(0, unbiased=False)
-    torch.testing.assert_close(model[1].running_var, expected, rtol=0, atol=2e-2)
-
-
-def test_the_moments_have_the_promised_noise(tmp_path: Path) -> None:
-    """A layer with many channels and nothing in it: what is released is the noise alone."""
-    x = torch.zeros(200, 2)
-    with torch.random.fork_rng(devices=[]):
-        model = nn.Sequential(
-            nn.Linear(2, 4000, bias=False), nn.BatchNorm1d(4000), nn.Linear(4000, 2)
-        )
-    recipe = recipe_of(
-        batch_size=20, epochs=0.1, batch_norm="noisy", moments_noise=3.0, moments_clip=2.0
-    )
-    fit(model, (x, torch.zeros(200, dtype=torch.long)), recipe=recipe, out=tmp_path / "run")
-    bound = 2.0 * math.sqrt(2 * 4000)
-    expected = 2 * bound * 3.0 / 200
-    assert float(model[1].running_mean.std()) == pytest.approx(expected, rel=0.05)
-
-
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, records: TensorRecords) -> None:
     recipe = recipe_of(batch_norm="noisy", mini_sets=3, epochs=1)
     whole = fit(one := bn_model(), records, recipe=recipe, out=tmp_path / "whole")
     steps = prepared(tmp_path / "cut", records, recipe, bn_model())
     for _ in range(4):
         steps.advance(cross_entropy)
-    steps.state.history["ledger_head"] = steps.ledger.head
-    RunDir.open(tmp_path / "cut").save_checkpoint(steps.state.snapshot())
+    save(steps, RunDir.open(tmp_path / "cut"))
     steps.ledger.close()
     fit(two := bn_model(), records, recipe=recipe, out=tmp_path / "cut", resume=True)
     assert whole.path.exists()
     for name, value in one.state_dict().items():
         assert torch.equal(value, two.state_dict()[name]), name
-
-
-def test_after_every_step_the_state_holds_no_buffers(
-    tmp_path: Path, records: TensorRecords
-) -> None:
-    model = bn_model()
-    steps = prepared(tmp_path / "run", records, recipe_of(batch_norm="noisy"), model)
-    for _ in range(3):
-        steps.advance(cross_entropy)
-        assert not list(model.buffers())
-        with steps.as_released():
-            assert not list(model.buffers())
 
 
 def test_momentum_over_pieces_is_another_pass_with_the_same_promise(
@@ -280,13 +154,15 @@ def test_a_buffer_that_records_change_is_refused_even_here(
 
 def test_a_sampler_that_draws_otherwise_is_refused() -> None:
     schedule = BatchSchedule(300, 30, 1, 1.0, "subset", 2)
-    for sampler in (
+    equipment: Any = None
+    samplers: list[Any] = [
         PoissonSampler(300, 30, SOURCE),
         SubsetSampler(300, 20, SOURCE),
         PartitionSampler(300, 15, 2, SOURCE),
-    ):
+    ]
+    for sampler in samplers:
         with pytest.raises(NoProofError, match="what runs"):
-            BatchClipping(schedule, sampler, None, Relation.REPLACE_ONE, None)  # type: ignore[arg-type]
+            BatchClipping(schedule, sampler, equipment, Relation.REPLACE_ONE, None)
 
 
 def test_subsets_are_uniform_and_partitions_fixed() -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_runs import FEATURES, RECORDS, small_model, small_recipe
+from small_runs import FEATURES, RECORDS, flat, prepared, small_model, small_recipe
 from torch import Tensor, nn
 
 import tacit
-from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
 from tacit.data.batches import Gatherer, TensorRecords
 from tacit.data.sampling import FixedOrderSampler, GroupedPoissonSampler, PoissonSampler
@@ -24,18 +23,12 @@ from tacit.noise.sums import SumLog
 from tacit.privacy.amplified import GroupedSchedule
 from tacit.privacy.factors import banded_variances, square_root_coefficients, tree_variances
 from tacit.privacy.fixed_order import Correlation, FixedOrderSchedule
-from tacit.rundir import RunDir
-from tacit.steps import Steps
 
 SOURCE = RandomSource.from_seed(4)
 
 
 def recipe_for(mechanism: str, **settings: Any) -> Recipe:
     return small_recipe(method="dpftrl", mechanism=mechanism, **settings)
-
-
-def prepared(path: Path, records: TensorRecords, recipe: Recipe, model: nn.Module) -> Steps:
-    return assemble(model, records, recipe, RunDir.create(path), Facts())
 
 
 def no_gradient(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -46,10 +39,6 @@ def wide() -> nn.Module:
     return nn.Linear(FEATURES, 6_000)
 
 
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()]).double()
-
-
 @pytest.mark.parametrize("mechanism", ["tree", "banded", "amplified"])
 def test_without_gradient_the_weights_carry_exactly_the_noise_of_the_sums(
     tmp_path: Path, records: TensorRecords, mechanism: str
@@ -58,10 +47,10 @@ def test_without_gradient_the_weights_carry_exactly_the_noise_of_the_sums(
     recipe = recipe_for(mechanism, noise=3.0, clip=0.5, learning_rate=1.0, bands=bands)
     model = wide()
     steps = prepared(tmp_path / "run", records, recipe, model)
-    start, moved = flat(model), []
+    start, moved = flat(model).double(), []
     for _ in range(20):
         steps.advance(no_gradient)
-        moved.append((flat(model) - start).square().mean())
+        moved.append((flat(model).double() - start).square().mean())
     unit = 3.0 * 0.5 / recipe.training.batch_size
     if mechanism == "tree":
         expected = tree_variances([20], reduced=True)
@@ -79,7 +68,7 @@ def test_the_update_is_the_noised_sum_of_all_gradients_over_lambda(
     recipe = recipe_for("tree", noise=1e-6, clip=0.5, learning_rate=0.2, epochs=1)
     model = small_model()
     steps = prepared(tmp_path / "run", records, recipe, model)
-    expected = flat(model)
+    expected = flat(model).double()
     sampler = FixedOrderSampler(RECORDS, 30, RandomSource.from_seed(1))
     for step in range(10):
         for index in sampler.draw(step):
@@ -88,7 +77,7 @@ def test_the_update_is_the_noised_sum_of_all_gradients_over_lambda(
             whole = torch.cat([g.flatten() for g in gradients]).double()
             expected = expected - 0.2 / 30 * whole * min(1.0, 0.5 / float(whole.norm()))
         steps.advance(cross_entropy)
-        assert torch.allclose(flat(model), expected, atol=1e-5)
+        assert torch.allclose(flat(model).double(), expected, atol=1e-5)
 
 
 def test_every_record_is_used_once_an_epoch_at_the_same_place() -> None:
@@ -131,17 +120,12 @@ def test_the_ledger_pays_for_every_step_and_keeps_to_the_budget(
     assert mechanism == "tree" or certificate["proof"] == "docs/proofs/banded.md"
 
 
-def bound(schedule: FixedOrderSchedule, sampler: object) -> DpFtrl:
+def bound(schedule: FixedOrderSchedule, sampler: Any) -> DpFtrl:
     engine: Any = type("Engine", (), {"layout": type("Layout", (), {"size": 3})})()
     gatherer: Any = Gatherer(TensorRecords(torch.zeros(90, 1), torch.zeros(90)), 10, 1, ())
-    return DpFtrl(
-        schedule,
-        sampler,  # type: ignore[arg-type]
-        Equipment(engine, gatherer, None, SOURCE),  # type: ignore[arg-type]
-        {},
-        SumLog(),
-        tacit.Relation.ZERO_OUT,
-    )
+    thresholds: Any = None
+    equipment = Equipment(engine, gatherer, thresholds, SOURCE)
+    return DpFtrl(schedule, sampler, equipment, {}, SumLog(), tacit.Relation.ZERO_OUT)
 
 
 def test_batches_that_the_proof_does_not_cover_are_refused() -> None:
@@ -158,11 +142,12 @@ def test_batches_that_the_proof_does_not_cover_are_refused() -> None:
 
 
 def test_groups_must_be_as_many_as_bands() -> None:
+    equipment: Any = None
     with pytest.raises(NoProofError, match="3 groups"):
         AmplifiedBanded(
             GroupedSchedule(90, 10, 18, 1.0, 2),
             GroupedPoissonSampler(90, 10, 3, SOURCE),
-            None,  # type: ignore[arg-type]
+            equipment,
             {},
             SumLog(),
             tacit.Relation.ZERO_OUT,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import save
 from torch import Tensor, nn
 
 import tacit
@@ -77,7 +78,8 @@ def test_one_release_makes_a_head_of_the_released_vectors_alone(tmp_path: Path) 
     assert steps.remaining == 0
     vectors, labels = (steps.state.memory[key] for key in ("vectors", "labels"))
     means = torch.stack([vectors[labels == c].mean(0) for c in range(CLASSES)])
-    head = steps.state.model[2]  # type: ignore[index]
+    assert isinstance(steps.state.model, nn.Sequential)
+    head = steps.state.model[2]
     direction = torch.nn.functional.cosine_similarity(head.weight.detach(), means)
     torch.testing.assert_close(direction, torch.ones(CLASSES))
 
@@ -93,10 +95,13 @@ def test_a_trained_head_says_the_frequent_class_where_means_still_tell(tmp_path:
     assert accuracy(tmp_path / "b", recipe("one-time", "prototypes", 4.0)) > 0.8
 
 
-def test_joint_training_sets_the_head_from_guesses_and_releases(tmp_path: Path) -> None:
+def test_joint_training_sets_the_head_from_guesses_and_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = started(tmp_path / "run", recipe("joint", "prototypes", 2.0))
     method, memory = steps.method, steps.state.memory
     assert isinstance(method, JointTraining)
+    assert isinstance(steps.state.model, nn.Sequential)
     guessed = memory["class_sums"].clone()
     assert bool((memory["class_counts"] == 1000).all()) and float(guessed.norm()) > 0
     seen: list[tuple[Tensor, Tensor]] = []
@@ -107,8 +112,8 @@ def test_joint_training_sets_the_head_from_guesses_and_releases(tmp_path: Path) 
         seen.extend(found)
         return found
 
-    method._released = noted  # type: ignore[method-assign]
-    before = [p.detach().clone() for p in steps.state.model[0].parameters()]  # type: ignore[index]
+    monkeypatch.setattr(method, "_released", noted)
+    before = [p.detach().clone() for p in steps.state.model[0].parameters()]
     for _ in range(3):
         steps.advance(tacit.cross_entropy)
     sums = guessed + sum(
@@ -116,7 +121,7 @@ def test_joint_training_sets_the_head_from_guesses_and_releases(tmp_path: Path) 
     )
     torch.testing.assert_close(memory["class_sums"], sums)
     assert float(memory["class_counts"].sum()) == 3000 + sum(len(y) for _, y in seen)
-    after = list(steps.state.model[0].parameters())  # type: ignore[index]
+    after = list(steps.state.model[0].parameters())
     assert all(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert accuracy(tmp_path / "whole", recipe("joint", "prototypes", 2.0)) > 0.9
 
@@ -129,8 +134,7 @@ def test_a_resumed_run_goes_on_with_its_means(tmp_path: Path) -> None:
         for _ in range(2):
             steps.advance(tacit.cross_entropy)
         if stops:
-            steps.state.history["ledger_head"] = steps.ledger.head
-            run.save_checkpoint(steps.state.snapshot())
+            save(steps, run)
             steps.ledger.close()
             again = RunDir.open(run.path)
             steps = assemble(network(), unequal(), chosen, again, Facts(), resume=True)

@@ -5,18 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import FEATURES, small_model, small_recipe
+from small_runs import FEATURES, flat, prepared, save, small_model, small_recipe
 from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
-from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError
 from tacit.loop import fit
 from tacit.losses import cross_entropy
 from tacit.privacy import ledger
 from tacit.rundir import RunDir
-from tacit.steps import Steps
 
 ADAPTIVE = {"clipping": "adaptive-layerwise", "clip": 0.3}
 MULTIPLIED = {"clipping": "multiplied", "clip": 0.3}
@@ -30,24 +28,6 @@ def public() -> TensorRecords:
     return TensorRecords(x, x[:, :3].argmax(1))
 
 
-def prepared(
-    path: Path,
-    records: TensorRecords,
-    recipe: Recipe,
-    model: nn.Module | None = None,
-    known: TensorRecords | None = None,
-    resume: bool = False,
-) -> Steps:
-    run = RunDir.continued(path) if resume else RunDir.create(path)
-    return assemble(
-        model or small_model(), records, recipe, run, Facts(), public=known, resume=resume
-    )
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("method", ["dpsgd", "dpftrl"])
 def test_fast_and_reference_engine_train_the_same_weights(
@@ -57,7 +37,7 @@ def test_fast_and_reference_engine_train_the_same_weights(
     for engine in ("fast", "reference"):
         recipe = small_recipe(method=method, engine=engine, noise=1e-5, **KINDS[kind])
         model = small_model()
-        steps = prepared(tmp_path / engine, records, recipe, model, public())
+        steps = prepared(tmp_path / engine, records, recipe, model, public=public())
         for _ in range(4):
             steps.advance(cross_entropy)
         found.append(flat(model))
@@ -94,7 +74,7 @@ def test_thresholds_follow_the_weights_from_epoch_to_epoch(
     tmp_path: Path, records: TensorRecords
 ) -> None:
     recipe = small_recipe(noise=0.1, learning_rate=2.0, **ADAPTIVE)
-    steps = prepared(tmp_path / "run", records, recipe, known=public())
+    steps = prepared(tmp_path / "run", records, recipe, public=public())
     seen = []
     for _ in range(12):
         steps.advance(cross_entropy)
@@ -107,20 +87,19 @@ def test_a_resumed_run_goes_on_with_its_thresholds_and_groups(
     tmp_path: Path, records: TensorRecords, kind: str
 ) -> None:
     recipe = small_recipe(**KINDS[kind], momentum=0.5)
-    whole = prepared(tmp_path / "whole", records, recipe, known=public())
+    whole = prepared(tmp_path / "whole", records, recipe, public=public())
     for _ in range(14):
         whole.advance(cross_entropy)
-    cut = prepared(tmp_path / "cut", records, recipe, known=public())
+    cut = prepared(tmp_path / "cut", records, recipe, public=public())
     for _ in range(5):
         cut.advance(cross_entropy)
-    run = RunDir.open(tmp_path / "cut")
-    cut.state.history["ledger_head"] = cut.ledger.head
-    run.save_checkpoint(cut.state.snapshot())
+    save(cut, RunDir.open(tmp_path / "cut"))
     cut.ledger.close()
     other = small_model()
     with torch.no_grad():
         other[0].weight.mul_(50)
-    resumed = prepared(tmp_path / "cut", records, recipe, other, public(), resume=True)
+    run = RunDir.continued(tmp_path / "cut")
+    resumed = assemble(other, records, recipe, run, Facts(), public=public(), resume=True)
     for _ in range(9):
         resumed.advance(cross_entropy)
     assert torch.equal(flat(resumed.state.model), flat(whole.state.model))

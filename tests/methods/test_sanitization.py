@@ -8,62 +8,31 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 import torch
+from sanitized_runs import (
+    CLASSES,
+    FEATURES,
+    OWN,
+    RECORDS,
+    WIDTH,
+    dataset,
+    network,
+    recipe,
+    started,
+)
+from small_runs import save
 from torch import Tensor, nn
 
 import tacit
 from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
-from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError, ModelError, NoProofError
+from tacit.method_sections import SanitizationRecipe
 from tacit.methods.class_sums import CENTRE_SHARE, SUMS_SHARE, ClassSums
 from tacit.methods.sanitized_joint import JointTraining
-from tacit.models import SanitizationLayer
 from tacit.privacy import accountants, events
 from tacit.privacy.relations import Relation
 from tacit.rundir import RunDir
-from tacit.steps import Steps
 from tacit.verify import account
-
-RECORDS, FEATURES, CLASSES, WIDTH = 120, 6, 3, 8
-OWN = FEATURES - 1
-"""The feature that a single record has."""
-
-
-def network() -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        return nn.Sequential(
-            nn.Linear(FEATURES, WIDTH), nn.ReLU(), SanitizationLayer(), nn.Linear(WIDTH, CLASSES)
-        )
-
-
-def dataset(own: float) -> TensorRecords:
-    """Records among which only the first has a value in the last feature."""
-    x = torch.randn(RECORDS, FEATURES, generator=torch.Generator().manual_seed(11))
-    x[:, OWN] = 0.0
-    x[0, OWN] = own
-    return TensorRecords(x, x[:, :CLASSES].argmax(1))
-
-
-def recipe(guarantee: str, seed: int = 1, **settings: Any) -> Recipe:
-    method = {"name": "sanitization", "guarantee": guarantee}
-    method |= {k: settings.pop(k) for k in list(settings) if k not in ("epochs", "noise")}
-    return Recipe.parse(
-        {
-            "method": method,
-            "privacy": {"noise": settings.get("noise", 1.0)},
-            "training": {
-                "epochs": settings.get("epochs", 2),
-                "batch_size": 30,
-                "learning_rate": 0.5,
-            },
-            "run": {"seed": seed},
-        }
-    )
-
-
-def started(path: Path, chosen: Recipe, own: float = 0.0) -> Steps:
-    return assemble(network(), dataset(own), chosen, RunDir.create(path), Facts())
 
 
 def trained(path: Path, chosen: Recipe, own: float) -> dict[str, Tensor]:
@@ -142,8 +111,9 @@ def test_released_vectors_have_the_noise_that_is_charged(tmp_path: Path) -> None
     chosen = recipe("one-time", noise=2.0, clip=0.5)
     steps = started(tmp_path / "run", chosen)
     steps.advance(tacit.cross_entropy)
-    layer = steps.state.model[2].eval()  # type: ignore[index]
-    clean = layer(steps.state.model[:2](dataset(0.0).features))  # type: ignore[index]
+    model = steps.state.model
+    assert isinstance(model, nn.Sequential)
+    clean = model[2].eval()(model[:2](dataset(0.0).features))
     noise = steps.state.memory["vectors"] - clean
     expected = 2.0 * 0.5 * math.sqrt(WIDTH)
     assert float(noise.std()) == pytest.approx(expected, rel=0.1)
@@ -161,7 +131,8 @@ def test_class_sums_are_noised_by_how_far_a_record_moves_them(tmp_path: Path) ->
             tmp_path / f"{seed}", recipe("class-sums", seed, noise=3.0, head="prototypes", clip=2.0)
         )
         again.advance(tacit.cross_entropy)
-        found.append(again.state.model[3].weight.detach() * 2.0 * counts[:, None])  # type: ignore[index]
+        head = again.state.released_weights()["3.weight"]
+        found.append(head * 2.0 * counts[:, None])
     spread = torch.stack(found).std(0)
     assert float(spread.mean()) == pytest.approx(3.0 * 2.0, rel=0.1)
 
@@ -201,12 +172,14 @@ def test_the_head_alone_learns_from_activations_under_joint(tmp_path: Path) -> N
 
 def test_a_threshold_follows_the_weights(tmp_path: Path) -> None:
     steps = started(tmp_path / "run", recipe("paper", follow=0.1, epochs=3))
-    layer, weights = steps.state.model[2], steps.state.model[0].weight.data  # type: ignore[index]
+    model = steps.state.model
+    assert isinstance(model, nn.Sequential)
+    layer, weights = model[2], model[0].weight.data
     assert float(layer.threshold) == pytest.approx(0.1 * float(weights.norm()))
     while steps.remaining:
         steps.advance(tacit.cross_entropy)
     assert float(layer.threshold) == pytest.approx(0.1 * float(weights.norm()))
-    trace = steps.method.trace()["sanitization"]  # type: ignore[attr-defined]
+    trace = steps.method.trace()["sanitization"]
     assert len(trace["spread"]) == len(trace["threshold"]) == len(trace["norm"]) == 3
 
 
@@ -231,7 +204,7 @@ def test_an_early_stop_lowers_what_is_spent_and_not_what_is_promised(tmp_path: P
     while flagged.remaining:
         flagged.advance(tacit.cross_entropy)
     assert flagged.state.step == 24
-    assert flagged.method.trace()["sanitization"]["flags"] == [3, 5]  # type: ignore[attr-defined]
+    assert flagged.method.trace()["sanitization"]["flags"] == [3, 5]
 
 
 def test_the_papers_certificate_denies_first(tmp_path: Path) -> None:
@@ -251,7 +224,8 @@ def test_the_papers_certificate_denies_first(tmp_path: Path) -> None:
 
 
 def test_the_paper_must_be_asked_for_by_name() -> None:
-    assert Recipe.parse({"method": {"name": "sanitization"}}).method.guarantee == "one-time"  # type: ignore[union-attr]
+    method = Recipe.parse({"method": {"name": "sanitization"}}).method
+    assert isinstance(method, SanitizationRecipe) and method.guarantee == "one-time"
 
 
 @pytest.mark.parametrize(
@@ -288,8 +262,7 @@ def test_a_resumed_release_is_not_made_again(tmp_path: Path) -> None:
     steps = assemble(network(), dataset(0.0), chosen, run, Facts())
     for _ in range(3):
         steps.advance(tacit.cross_entropy)
-    steps.state.history["ledger_head"] = steps.ledger.head
-    run.save_checkpoint(steps.state.snapshot())
+    save(steps, run)
     vectors = steps.state.memory["vectors"].clone()
     steps.ledger.close()
     again = assemble(network(), dataset(0.0), chosen, RunDir.open(run.path), Facts(), resume=True)

@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +19,9 @@ from tacit.privacy.sanitized import Range, Sanitizer
 ROWS, WIDTH = 400, 40
 
 
-def seeded(clip: float = 0.5, **settings: object) -> SanitizationLayer:
+def seeded(clip: float = 0.5, **settings: Any) -> SanitizationLayer:
     layer = SanitizationLayer(clip=clip)
-    layer.use(Sanitizer(WIDTH, **settings), clip, RandomSource.from_seed(3))  # type: ignore[arg-type]
+    layer.use(Sanitizer(WIDTH, **settings), clip, RandomSource.from_seed(3))
     return layer
 
 
@@ -126,8 +127,9 @@ def test_models_without_a_place_for_it_are_refused(model: nn.Module) -> None:
 
 def test_the_funnel_narrows_to_n() -> None:
     model = build("funnel-cnn", (3, 32, 32), 10, width=60)
-    widths = [part.out_features for part in model if isinstance(part, nn.Linear)]  # type: ignore[attr-defined]
-    stages = [part for part in model if isinstance(part, nn.Conv2d | nn.MaxPool2d)]  # type: ignore[attr-defined]
+    assert isinstance(model, nn.Sequential)
+    widths = [part.out_features for part in model if isinstance(part, nn.Linear)]
+    stages = [part for part in model if isinstance(part, nn.Conv2d | nn.MaxPool2d)]
     assert widths == [480, 240, 120, 60, 10] and len(stages) == 6
     with pytest.raises(ArgumentError, match="width"):
         build("linear", (3,), 2, width=5)

@@ -1,6 +1,7 @@
 """Correlated noise has the covariance that its factor says."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,14 +150,11 @@ def test_noise_follows_the_bounds_and_shares_of_each_group() -> None:
 
 def test_only_a_clipped_sum_and_a_positive_scale_are_taken() -> None:
     stream = BandedStream(1, 3, SOURCE, {})
+    bare: Any = torch.zeros(3)
     with pytest.raises(ArgumentError, match="noise is 0"):
         CorrelatedNoise(stream, 0, SOURCE, SumLog())
     with pytest.raises(NoProofError, match="Tensor"):
-        CorrelatedNoise(stream, 1.0, SOURCE, SumLog()).privatise(
-            torch.zeros(3),  # type: ignore[arg-type]
-            0,
-            1.0,
-        )
+        CorrelatedNoise(stream, 1.0, SOURCE, SumLog()).privatise(bare, 0, 1.0)
 
 
 def test_a_step_never_noises_two_sums_also_after_a_crash(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -107,10 +108,10 @@ def test_the_most_epochs_for_a_budget() -> None:
     ],
 )
 def test_combinations_without_a_proof_or_a_meaning(
-    settings: dict[str, object], error: type[Exception], words: str
+    settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        Correlation(**settings)  # type: ignore[arg-type]
+        Correlation(**settings)
 
 
 def test_a_last_short_batch_is_a_batch_of_its_own() -> None:

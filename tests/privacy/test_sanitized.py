@@ -45,7 +45,8 @@ def test_claims_of_the_paper_are_reproduced(rate: float, steps: int, expected: f
 
 
 def test_vectors_of_the_variants() -> None:
-    assert CIFAR.claimed(DELTA).epsilon == pytest.approx(4.4618, abs=1e-4)  # type: ignore[union-attr]
+    claim = CIFAR.claimed(DELTA)
+    assert claim is not None and claim.epsilon == pytest.approx(4.4618, abs=1e-4)
     assert math.isinf(CIFAR.proven(DELTA))
     assert CIFAR.head_only(DELTA) == pytest.approx(100.7266, abs=1e-3)
     once = replace(CIFAR, guarantee="one-time")

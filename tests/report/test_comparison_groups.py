@@ -1,6 +1,7 @@
 """Runs are grouped by what decides them, named by what differs, and never flattered."""
 
 import statistics
+from typing import Any
 
 import pytest
 from comparison_runs import member
@@ -49,8 +50,8 @@ def test_runs_that_differ_only_in_seed_and_title_are_one_group() -> None:
         {"method__clip": 0.5},
     ],
 )
-def test_any_other_difference_makes_another_group(change: dict[str, object]) -> None:
-    groups = labelled([member("a"), member("b", **change)])  # type: ignore[arg-type]
+def test_any_other_difference_makes_another_group(change: dict[str, Any]) -> None:
+    groups = labelled([member("a"), member("b", **change)])
     assert [len(group.members) for group in groups] == [1, 1]
     assert groups[0].label != groups[1].label
 
@@ -117,8 +118,8 @@ def test_numbers_for_programs_are_the_ones_that_are_shown() -> None:
 
 
 @pytest.mark.parametrize("change", [{"delta": 1e-6}, {"relation": "replace-one"}])
-def test_other_promises_are_marked_as_not_comparable(change: dict[str, object]) -> None:
-    groups = labelled([member("a"), member("b", **change)])  # type: ignore[arg-type]
+def test_other_promises_are_marked_as_not_comparable(change: dict[str, Any]) -> None:
+    groups = labelled([member("a"), member("b", **change)])
     assert len(promises(groups)) == 2
     (text,) = warnings(groups)
     assert text.startswith("Not comparable in ε")

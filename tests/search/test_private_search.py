@@ -1,19 +1,18 @@
-"""Private selection: charged once and ahead, resumed with the same runs, nothing else released."""
+"""Private selection: charged once and ahead, nothing released but the best run."""
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from private_runs import RECORDS, TRIED, charges
 
 from tacit import private_search, verify
 from tacit.cli import main
 from tacit.config import Recipe
-from tacit.errors import ArgumentError, BudgetError, LedgerError, NoProofError, RunError
+from tacit.errors import ArgumentError, LedgerError, NoProofError
 from tacit.noise.source import RandomSource
 from tacit.privacy import accountants, events, ledger
 from tacit.privacy.relations import Relation
@@ -21,61 +20,6 @@ from tacit.privacy.selection import RunCount, candidates_of
 from tacit.rundir import RunDir
 from tacit.sweep import Training
 from tacit.tune import Tuned, tune_privately
-
-RECORDS, HELD = 300, 60
-TRIED = {"training.learning_rate": "0.1,1,3", "method.clip": "0.5,1"}
-
-
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are tested elsewhere, and drawing takes most of the time."""
-
-    def write(run: Path) -> Path:
-        (run / "report.html").write_text("")
-        return run / "report.html"
-
-    monkeypatch.setattr("tacit.loop.write_report", write)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(RECORDS, 5, generator=generator)
-    path = tmp_path_factory.mktemp("data") / "records.npz"
-    np.savez(path, x=x.numpy(), y=(x[:, 0] > 0).long().numpy())
-    return path
-
-
-@pytest.fixture
-def recipe(data: Path) -> Recipe:
-    """Without sampling, so that planning takes no time."""
-    return Recipe.parse(
-        {
-            "data": {"name": str(data), "holdout": HELD, "options": {"classes": 2}},
-            "model": {"name": "linear"},
-            "privacy": {"epsilon": 3.0},
-            "training": {"epochs": 3, "batch_size": RECORDS - HELD},
-            "run": {"seed": 2, "evaluate_every": 100},
-        }
-    )
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Training]]:
-    """The runs that a search makes, in their order."""
-    seen: list[Training] = []
-    original = Training.do
-
-    def do(self: Training, *rest: Any) -> None:
-        seen.append(self)
-        original(self, *rest)
-
-    monkeypatch.setattr(Training, "do", do)
-    yield seen
-
-
-def charges(out: Path) -> list[dict[str, Any]]:
-    return [entry.body for entry in ledger.read(out / "ledger.jsonl") if entry.kind == "charge"]
 
 
 def test_a_search_releases_one_run_within_the_budget(
@@ -133,58 +77,6 @@ def test_the_best_run_is_the_one_that_is_released(
     assert len({each[0] for each in seen}) > 1
     assert (tmp_path / "out" / "weights.safetensors").read_bytes() == best[1]
     assert (tmp_path / "out" / "recipe.toml").read_bytes() == best[2]
-
-
-def test_a_search_that_is_interrupted_goes_on_with_the_same_runs_and_one_charge(
-    recipe: Recipe, made: list[Training], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    whole = tune_privately(recipe, TRIED, out=tmp_path / "whole", runs=5)
-    planned = [(t.name, t.recipe.digest()) for t in made]
-    made.clear()
-    watched = Training.do
-
-    def interrupted(self: Training, *rest: Any) -> None:
-        assert len(charges(tmp_path / "cut")) == 1, "charged before the first run"
-        if len(made) == 1:
-            raise KeyboardInterrupt
-        watched(self, *rest)
-
-    monkeypatch.setattr(Training, "do", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5)
-    assert not (tmp_path / "cut" / "weights.safetensors").exists()
-    monkeypatch.setattr(Training, "do", watched)
-    again = tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5)
-    assert [(t.name, t.recipe.digest()) for t in made] == planned
-    assert len(charges(tmp_path / "cut")) == 1
-    assert again.settings == whole.settings
-    released = [tmp_path / name / "weights.safetensors" for name in ("whole", "cut")]
-    assert released[0].read_bytes() == released[1].read_bytes()
-    assert tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5).settings == whole.settings
-    with pytest.raises(RunError, match="differs in"):
-        tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=6)
-
-
-def test_an_unfinished_search_cannot_be_changed_or_drawn_again(
-    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def stop(self: Training, *rest: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Training, "do", stop)
-        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
-    with pytest.raises(RunError, match="differs in"):
-        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=6)
-    with pytest.raises(RunError, match="differs in"):
-        tune_privately(recipe, {**TRIED, "method.clip": "0.5"}, out=tmp_path / "out", runs=5)
-    run = RunDir(tmp_path / "out")
-    run.save_key(RandomSource.from_seed(99), 0)
-    with pytest.raises(RunError, match="key"):
-        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
-    (run.private / "key.json").unlink()
-    with pytest.raises(RunError, match="key"):
-        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
 
 
 def test_a_charged_score_is_part_of_every_run_and_needs_no_public_records(
@@ -248,29 +140,6 @@ def test_the_number_of_runs_and_the_candidates_follow_the_law(
     assert np.mean(counts == 1) == pytest.approx(0.25, abs=0.06)
     clips = [t.recipe.method.clip for t in itertools.chain(*found)]
     assert np.mean(np.array(clips) == 1.0) == pytest.approx(0.5, abs=0.05)
-
-
-def test_a_failure_does_not_count_the_runs(
-    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def fail(self: Training, *rest: Any) -> None:
-        raise ArgumentError("no luck")
-
-    monkeypatch.setattr(Training, "do", fail)
-    with pytest.raises(RunError) as failed:
-        tune_privately(recipe, TRIED, out=tmp_path / "out", runs=5)
-    expected = "a run of the search failed, and so must the search: no luck"
-    assert str(failed.value) == expected
-
-
-def test_no_run_at_all_spends_the_budget_and_says_so(
-    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(RunCount, "drawn", lambda self, uniform: 0)
-    for _ in range(2):
-        with pytest.raises(BudgetError, match="0"):
-            tune_privately(recipe, TRIED, out=tmp_path / "out", runs=2, law="poisson")
-    assert len(charges(tmp_path / "out")) == 1
 
 
 def test_what_no_proof_covers_is_refused_and_leaves_nothing(recipe: Recipe, tmp_path: Path) -> None:

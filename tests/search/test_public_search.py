@@ -1,9 +1,7 @@
 """Search on public records: free, adaptive, resumable, and one run on the private ones."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,17 +17,6 @@ from tacit.tune import tune_on_public
 pytest.importorskip("optuna", reason="optuna is in requirements.txt, but not in this environment")
 
 TRIED = {"training.learning_rate": "0.001..3", "training.optimizer": "sgd,adam"}
-
-
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are tested elsewhere, and drawing takes most of the time."""
-
-    def write(run: Path) -> Path:
-        (run / "report.html").write_text("")
-        return run / "report.html"
-
-    monkeypatch.setattr("tacit.loop.write_report", write)
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +39,6 @@ def recipe(folder: Path) -> Recipe:
             "run": {"seed": 2, "evaluate_every": 100},
         }
     )
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Training]]:
-    seen: list[Training] = []
-    original = Training.do
-
-    def do(self: Training, *rest: Any) -> None:
-        seen.append(self)
-        original(self, *rest)
-
-    monkeypatch.setattr(Training, "do", do)
-    yield seen
 
 
 def test_trials_touch_public_records_alone_and_one_run_the_private_ones(
