@@ -81,7 +81,7 @@ class PatchFeatures(nn.Module):
         regions = _regions(height, width, self.grid).to(x)
         signed, strength = regions @ beyond, regions @ beyond.abs_()
         both = torch.stack((strength + signed, strength - signed), 1) / 2
-        return both.transpose(2, 3).unflatten(3, (self.grid, self.grid))
+        return both.transpose(2, 3).reshape(len(x), 2, -1, self.grid, self.grid)
 
     def extra_repr(self) -> str:
         return f"{len(self.patches)} patches of {self.size}×{self.size}, {self.grid}×{self.grid}"
@@ -148,7 +148,7 @@ class WhitenedPatchFeatures:
         scaled = rows.float() / 255 if rows.dtype == torch.uint8 else rows
         centre, directions = self._whitening
         found = (self._features.answers(scaled) - centre) @ directions
-        return found / found.norm(dim=1, keepdim=True).clamp_min(1e-6)
+        return torch.div(found, found.norm(dim=1, keepdim=True).clamp_min(1e-6))
 
     @cached_property
     def _whitening(self) -> tuple[Tensor, Tensor]:

@@ -132,7 +132,7 @@ def test_features_of_another_name_take_none_of_the_settings_of_the_first() -> No
     other = config.from_values(values, {"features.name": "patches"})
     assert other.features is not None and other.features.mirrored is False
     assert first.digest() != other.digest()
-    with pytest.raises(ArgumentError, match="features.name is missing; give one of scattering"):
+    with pytest.raises(ArgumentError, match=r"features\.name is missing; give one of scattering"):
         config.from_values({"features": {"grid": 3}})
     with pytest.raises(ArgumentError, match="did you mean 'count'"):
         config.from_values({"features": {"name": "patches", "counts": 3}})
