@@ -60,6 +60,8 @@ class ScatteringRecipe(Section):
     """Average with the mirror image, for images whose class does not change in a mirror."""
     centred: bool = False
     """Subtract the mean over generated images, which stand in for public data."""
+    upright: bool = False
+    """Take out slant and place of each image first, for handwriting."""
 
 
 class PatchesRecipe(Section):

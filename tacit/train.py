@@ -136,6 +136,7 @@ def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
         chosen.groups,
         chosen.mirrored,
         chosen.centred,
+        chosen.upright,
     )
 
 

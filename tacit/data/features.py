@@ -28,6 +28,7 @@ from tacit.data.loaded import Data, Split
 from tacit.data.places import user_cache
 from tacit.data.published import DATASETS
 from tacit.data.scattering import Scattering
+from tacit.data.upright import upright as set_upright
 from tacit.errors import ArgumentError
 
 _ROWS = 64
@@ -60,7 +61,7 @@ class ScatteringFeatures:
     they get mean 0 and variance 1. With `mirrored`, those of the image and of its mirror image are
     averaged and the left half is kept: the right one says the same again. With `centred`, the mean
     over generated images is subtracted: what all records share makes gradients long and tells no
-    class from another.
+    class from another. With `upright`, slant and place of strokes are taken out first.
     """
 
     def __init__(
@@ -71,13 +72,14 @@ class ScatteringFeatures:
         groups: int,
         mirrored: bool,
         centred: bool = False,
+        upright: bool = False,
     ) -> None:
         if len(shape) != 3:
             raise ArgumentError(
                 f"features is 'scattering', but records have shape {shape}; it needs images"
             )
         self._transform = Scattering((shape[1], shape[2]), scale, angles)
-        self._groups, self._mirrored = groups, mirrored
+        self._groups, self._mirrored, self._upright = groups, mirrored, upright
         self.key = {
             "function": "scattering 1",
             "shape": shape,
@@ -86,11 +88,13 @@ class ScatteringFeatures:
             "groups": groups,
             "mirrored": mirrored,
             "centred": centred,
+            **({"upright": 1} if upright else {}),
         }
         mirror = ", averaged with those of its mirror image" if mirrored else ""
+        image = "image, set upright by its own moments" if upright else "image"
         middle = f" and centred by {_GENERATED} generated images" if centred else ""
         self.described = (
-            f"the scattering transform of each image (scale {scale}, {angles} angles{mirror}),"
+            f"the scattering transform of each {image} (scale {scale}, {angles} angles{mirror}),"
             f" normalised within the image in {groups} groups{middle}: a fixed function of one"
             " record"
         )
@@ -108,7 +112,7 @@ class ScatteringFeatures:
     def compute(self, rows: Tensor) -> Tensor:
         """[n, channels, height, width] in bytes or in [0, 1] → [n, paths, …]."""
         scaled = rows.float() / 255 if rows.dtype == torch.uint8 else rows
-        paths = self._paths(scaled)
+        paths = self._paths(set_upright(scaled) if self._upright else scaled)
         grouped = paths.reshape(len(paths), self._groups, -1)
         centred = grouped - grouped.mean(2, keepdim=True)
         spread = centred.square().mean(2, keepdim=True).add(1e-5).sqrt()

@@ -22,8 +22,10 @@ def images(count: int, channels: int = 1) -> Tensor:
     return torch.randint(0, 256, (count, channels, 8, 8), generator=generator, dtype=torch.uint8)
 
 
-def function(groups: int = 5, mirrored: bool = False, centred: bool = False) -> ScatteringFeatures:
-    return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored, centred)
+def function(
+    groups: int = 5, mirrored: bool = False, centred: bool = False, upright: bool = False
+) -> ScatteringFeatures:
+    return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored, centred, upright)
 
 
 def data(name: str, count: int = 70) -> Data:
@@ -37,7 +39,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tacit" / "features"
 
 
-@pytest.mark.parametrize("given", [{}, {"mirrored": True}, {"centred": True}])
+@pytest.mark.parametrize("given", [{}, {"mirrored": True}, {"centred": True}, {"upright": True}])
 def test_a_changed_record_changes_its_own_features_and_no_others(given: dict[str, bool]) -> None:
     before, after = images(20), images(20)
     after[7] = 255 - after[7]
