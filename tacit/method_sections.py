@@ -212,7 +212,7 @@ class SelectiveRecipe(ClippedRecipe):
     public records (data.public), which get no protection."""
     feedback_batch_size: Count = 4096
     feedback_noise: Positive = 40.0
-    """On the number of right answers in that sample."""
+    """On the number of wrong answers in that sample."""
     stop_at_claimed: Positive | None = None
     """End before the claimed ε exceeds this; what is proven is for all trials all the same."""
 
