@@ -12,6 +12,7 @@ from __future__ import annotations
 from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
 from accuracy_suite.measure import measure
+from tacit.papers.index import find
 
 ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
@@ -54,6 +55,8 @@ PAGES = {
                 *(f"proven{epsilon}-{choice}" for choice in ("averaged", "summed")),
             )
         ),
+        *(f"001/{data}-eps1-untested" for data in ("mnist", "fashion-mnist")),
+        *(row.command for row in find("001/figure4").rows if row.changes),
     ],
     "sanitization": [
         f"000/{data}-{kind}"
