@@ -12,6 +12,7 @@ from __future__ import annotations
 from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
 from accuracy_suite.measure import measure
+
 from tacit.papers.index import find
 
 ROWS = range(1, 6)
