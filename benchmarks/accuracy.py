@@ -48,16 +48,15 @@ PAGES = {
             for method in TABLE_2
         ),
         *(
-            f"001/{data}-{kind}"
+            f"001/{data}-proven{epsilon}-{choice}"
             for data in ("mnist", "fashion-mnist")
             for epsilon in (1, 3)
-            for kind in (
-                *(f"eps{epsilon}-{ablation}" for ablation in ("buffer-only", "decay-only")),
-                *(f"proven{epsilon}-{choice}" for choice in ("averaged", "summed")),
-            )
+            for choice in ("averaged", "summed")
         ),
         *(f"001/{data}-eps1-untested" for data in ("mnist", "fashion-mnist")),
-        *(row.command for row in find("001/figure4").rows if row.changes),
+        *dict.fromkeys(
+            row.command for figure in ("figure4", "figure7") for row in find(f"001/{figure}").rows
+        ),
     ],
     "sanitization": [
         f"000/{data}-{kind}"
