@@ -21,8 +21,10 @@ def beside(item: str, data: str, run_of: Callable[[str], Summary | None]) -> str
 def _cells(row: Row, run: Summary | None) -> list[str]:
     printed = "none" if row.accuracy is None else f"{row.accuracy:.2f}"
     held = "" if row.epsilon is None else f"{row.epsilon:g} {row.equal}"
-    if run is None or not run.current:
+    if run is None:
         return [row.what, held, printed, "not measured", "0", "", "", ""]
-    updates = run.outcome("applied") if "applied" in run.runs[0]["outcome"] else run.steps
-    ours = [run.scored, str(run.seeds), epsilon(run.claimed), epsilon(run.proven)]
+    counted = run.runs[0].get("outcome", {})
+    updates = run.outcome("applied") if "applied" in counted else run.steps
+    mark = "" if run.current else " (an older form of it)"
+    ours = [run.scored + mark, str(run.seeds), epsilon(run.claimed), epsilon(run.proven)]
     return [row.what, held, printed, *ours, values.count(updates)]
