@@ -13,6 +13,8 @@ from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
 from accuracy_suite.measure import measure
 
+from tacit.papers.index import find
+
 ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
 TABLE_2 = ("dpsur", "dpsgd-br")
@@ -46,13 +48,14 @@ PAGES = {
             for method in TABLE_2
         ),
         *(
-            f"001/{data}-{kind}"
+            f"001/{data}-proven{epsilon}-{choice}"
             for data in ("mnist", "fashion-mnist")
             for epsilon in (1, 3)
-            for kind in (
-                *(f"eps{epsilon}-{ablation}" for ablation in ("buffer-only", "decay-only")),
-                *(f"proven{epsilon}-{choice}" for choice in ("averaged", "summed")),
-            )
+            for choice in ("averaged", "summed")
+        ),
+        *(f"001/{data}-eps1-untested" for data in ("mnist", "fashion-mnist")),
+        *dict.fromkeys(
+            row.command for figure in ("figure4", "figure7") for row in find(f"001/{figure}").rows
         ),
     ],
     "sanitization": [

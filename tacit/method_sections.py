@@ -200,19 +200,20 @@ class SelectiveRecipe(ClippedRecipe):
     """After so many rejections in a row a single candidate is enough; 0 waits for ever."""
     decay: bool = False
     """Lower noise and learning rate, and relax the threshold, as accuracy grows."""
-    fast: Decay = 0.995
-    slow: Decay = 0.9995
+    fast: Decay = 0.999
+    slow: Decay = 0.9999
     """Factors per update: on both noises and the rate while accuracy grows by more than
     `progress`, on gradient noise, threshold and rate otherwise."""
-    progress: NotNegative = 0.005
+    progress: NotNegative = 0.02
+    """What is asked with noise is blurred by half a point and more: less growth cannot be told."""
     decay_until: Positive | None = None
     """Claimed ε from which on nothing decays any more."""
     feedback: Literal["charged", "public"] = "charged"
     """Accuracy is asked of a sample of the private records, noised and charged, or measured on
     public records (data.public), which get no protection."""
-    feedback_batch_size: Count = 4096
-    feedback_noise: Positive = 40.0
-    """On the number of right answers in that sample."""
+    feedback_batch_size: Count = 2048
+    feedback_noise: Positive = 10.0
+    """On the number of wrong answers in that sample."""
     stop_at_claimed: Positive | None = None
     """End before the claimed ε exceeds this; what is proven is for all trials all the same."""
 

@@ -18,6 +18,7 @@ from sanitization_suite.section import section as sanitization_figures
 
 from accuracy_suite import audit_tables, audited, clip_sweeps, held_out, stored
 from accuracy_suite.contest import contest
+from accuracy_suite.items import beside
 from accuracy_suite.published import PUBLISHED
 from accuracy_suite.shown import epsilon
 from accuracy_suite.shown import table as markdown_table
@@ -240,6 +241,7 @@ _SPECIAL: dict[str, Callable[[Sources, str, str], str]] = {
     "versus": lambda sources, first, second: versus(sources, first, second).text(),
     "claim": lambda sources, first, second: versus(sources, first, second).claim(),
     "contest": lambda sources, prefix, base: contest(prefix, base, sources.find, held_out.trials()),
+    "item": lambda sources, name, data: beside(name, data, sources.find),
     "sweep": lambda _, name, __: clip_sweeps.table(clip_sweeps.SWEEPS[name], clip_sweeps.points()),
     "chart": chart,
     "planned": lambda _, name, kind: planned(name, kind),

@@ -21,7 +21,7 @@ from tacit.noise.gaussian import GaussianNoise
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 
-_LAYOUT = Layout(("right answers",), (torch.Size([1]),), (0,))
+_LAYOUT = Layout(("wrong answers",), (torch.Size([1]),), (0,))
 _ROWS = 2048
 
 
@@ -88,13 +88,14 @@ class PublicFeedback:
 
     def accuracy(self, step: int, model: nn.Module, batches: Iterable[Batch]) -> float:
         """The share of right answers."""
-        return _right_answers(model, batches) / len(self._records)
+        return 1 - _wrong_answers(model, batches) / len(self._records)
 
 
 class ChargedFeedback:
-    """Right answers in a Poisson sample of the private records, with noise.
+    """Wrong answers in a Poisson sample of the private records, with noise.
 
-    Guarantee: PoissonSampled(q, Gaussian(σ)) on a count that one record moves by one.
+    Guarantee: PoissonSampled(q, Gaussian(σ)) on a count that one record moves by one. The wrong
+    ones are counted because they are few: the size of the sample, which varies too, hardly enters.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class ChargedFeedback:
         self.event: DpEvent | None = sampler.event(events.gaussian(noise))
         self.sentence = (
             "on private records, each asked with probability"
-            f" {sampler.probability:.8g}; the number of right answers gets noise {noise:g} and"
+            f" {sampler.probability:.8g}; the number of wrong answers gets noise {noise:g} and"
             " every question is charged"
         )
 
@@ -115,18 +116,18 @@ class ChargedFeedback:
         return self._gatherer.micro_batches(self._sampler.draw(step), 0)
 
     def accuracy(self, step: int, model: nn.Module, batches: Iterable[Batch]) -> float:
-        """The noised count, over the expected size of the sample."""
-        count = torch.tensor([float(_right_answers(model, batches))])
+        """One less the noised count over the expected size of the sample."""
+        count = torch.tensor([float(_wrong_answers(model, batches))])
         clipped = ClippedSum(count, _LAYOUT, (1.0,), (1.0,))
         private = self._noise.privatise(clipped, step, float(self._sampler.batch_size))
-        return float(private.vector)
+        return 1 - float(private.vector)
 
 
-def _right_answers(model: nn.Module, batches: Iterable[Batch]) -> int:
-    right = 0
+def _wrong_answers(model: nn.Module, batches: Iterable[Batch]) -> int:
+    wrong = 0
     model.eval()
     with torch.no_grad():
         for batch in batches:
-            right += int((model(batch[0]).argmax(1) == batch[-1]).sum())
+            wrong += int((model(batch[0]).argmax(1) != batch[-1]).sum())
     model.train()
-    return right
+    return wrong

@@ -97,8 +97,7 @@ def trainings(row: Row, seeds: int, out: Path) -> list[Training]:
 
 
 def _name(row: Row) -> str:
-    parts = [row.recipe, *(f"{key.rpartition('.')[2]}-{row.changes[key]}" for key in row.changes)]
-    return re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-.")
+    return re.sub(r"[^\w.]+", "-", row.command).strip("-.")
 
 
 def repeat(

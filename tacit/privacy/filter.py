@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dp_accounting import DpEvent
 
@@ -28,6 +28,9 @@ class RdpFilter:
 
     order: float
     limit: float
+    _known: dict[int, tuple[DpEvent, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def for_budget(cls, start: SelectiveSchedule, epsilon: float, delta: float) -> RdpFilter:
@@ -61,9 +64,16 @@ class RdpFilter:
 
     def admits(self, spent: Counter[DpEvent], event: DpEvent) -> bool:
         """Whether `event` fits on top of what was spent."""
-        costs = [times * elementary.divergence(each, self.order) for each, times in spent.items()]
+        costs = [times * self._divergence(each) for each, times in spent.items()]
         total = math.fsum([*costs, elementary.divergence(event, self.order)])
         return total <= self.limit * (1 - _ROUNDING)
+
+    def _divergence(self, event: DpEvent) -> float:
+        """What it costs, found by the object, which is kept: all are asked for at every trial."""
+        known = self._known.get(id(event))
+        if known is None:
+            known = self._known[id(event)] = event, elementary.divergence(event, self.order)
+        return known[1]
 
     def trials(self, start: SelectiveSchedule) -> int:
         """How many trials like `start` fit."""

@@ -117,3 +117,13 @@ def test_readme_shows_current_runs_only_between_its_marks() -> None:
     assert "| MNIST: not measured | not measured, as paper 002 computes it |" in text
     with pytest.raises(ValueError, match="lost its marks"):
         everything.with_methods("no marks", {})
+
+
+def test_an_item_of_a_paper_has_our_runs_beside_its_rows() -> None:
+    current = seeds("001/mnist-eps1-dpsur", 0.98, 0.982, outcome={"applied": 1246}, claimed=1.0)
+    older = seeds("001/mnist-eps1-dpsgd-br", 0.9, recipe_digest="another")
+    lines = filled_from("{item:001/table2:mnist}", current, older).splitlines()[2:]
+    assert "| MNIST, DPSUR | 1 claimed | 97.95 | 98.10 ± 0.14 | 2 | 1.00 | 1.00 | 1,246 |" in lines
+    assert any("| 98.39 | 90.00 (an older form of it) | 1 |" in line for line in lines)
+    assert "| MNIST, DPSUR | 3 claimed | 98.86 | not measured | 0 |  |  |  |" in lines
+    assert all("MNIST" in line and "Fashion" not in line for line in lines)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from small_runs import RECORDS, small_model, small_recipe
 from torch import Tensor
 
 from tacit.assemble import Facts, assemble
-from tacit.data.batches import TensorRecords
+from tacit.data.batches import Gatherer, TensorRecords
+from tacit.data.sampling import PoissonSampler
 from tacit.errors import ArgumentError, BudgetError
 from tacit.loop import fit
 from tacit.losses import cross_entropy
 from tacit.methods.loss_test import NoisyLossChange
+from tacit.methods.phases import ChargedFeedback
 from tacit.methods.selective import Selective
+from tacit.noise.source import RandomSource
 from tacit.privacy import accountants, events
 from tacit.rundir import RunDir
 from tacit.steps import Steps
@@ -235,6 +239,26 @@ def test_public_feedback_costs_nothing_and_is_named(tmp_path: Path, records: Ten
     assert selective(steps).course.dials.noise < 1.0
     with pytest.raises(ArgumentError, match="public records"):
         prepared(tmp_path / "none", records, method="dpsgd-br", feedback="public")
+
+
+def test_asking_private_records_finds_their_accuracy_and_is_charged() -> None:
+    labels = (torch.arange(20_000) % 10 == 0).long()
+    answers = torch.nn.functional.one_hot(labels * 0, 2).float()
+    records = TensorRecords(answers, labels)
+    source = RandomSource.from_seed(3)
+    feedback = ChargedFeedback(
+        PoissonSampler(20_000, 4000, source, "feedback sampling"),
+        Gatherer(records, 1024, 1, ()),
+        source,
+        10.0,
+    )
+    model = torch.nn.Identity()
+    found = [feedback.accuracy(step, model, feedback.draw(step)) for step in range(40)]
+    assert statistics.mean(found) == pytest.approx(0.9, abs=0.004)
+    blurred_by_size = math.sqrt(4000 * 0.9) / 4000
+    assert 10 / 4000 < statistics.stdev(found) < 0.6 * blurred_by_size
+    rate = events.sampling_probability(20_000, 4000)
+    assert feedback.event == events.poisson(rate, events.gaussian(10.0))
 
 
 def test_training_ends_before_a_claim_is_exceeded(tmp_path: Path, records: TensorRecords) -> None:
