@@ -23,8 +23,8 @@ _STAGES = (64, 128, 256, 512)
 def funnel_cnn(shape: Shape, classes: int, tokens: int, width: int = FUNNEL_WIDTH) -> nn.Module:
     """Three stages of convolution and pooling, then layers of 8n, 4n, 2n and n (000, 4.3 and 6.1).
 
-    The paper does not give its channels; 16, 32 and 64 are taken, and torch's own first weights: with
-    larger ones every element starts at 0 or C, where gradients vanish, and nothing is learned.
+    The paper does not give its channels; 16, 32 and 64 are taken, and torch's own first weights:
+    with larger ones every element starts at 0 or C, where gradients vanish.
     """
     channels, height, side = _image(shape, "funnel-cnn")
     layers: list[nn.Module] = []

@@ -110,6 +110,7 @@ def test_words_come_from_the_runs(tmp_path: Path, rows: list[Row]) -> None:
     assert text.count(".svg)") == 5 and "](sanitization-figures.json)" in text
     assert f"{23 + LONG // 2}.0 % after {LONG // 2} epochs at a claimed ε of " in text
     assert f"{23 + LONG}.0 % after {LONG} at " in text
+    assert "raises its first flag after epoch 3; " in text and f"{LONG - 2:+.1f} points" in text
     assert f"C = 0.2·‖W‖ from 0.22 to {0.2 + LONG / 50:.2f}" in text
     widest = f"{29 + SHORT}.0 %"
     assert f"CIFAR-10 is best at n = 100 with {widest}, {widest} at n = 100" in text
