@@ -120,8 +120,10 @@ def _ours14(rows: Sequence[Row]) -> str:
 
 def _best(points: Points) -> str:
     width, height = max(points, key=lambda point: point[1])
-    last = points[-1]
-    return f"is best at n = {width:g} with {height:.1f} %, {last[1]:.1f} % at n = {last[0]:g}"
+    best, last = f"is best at n = {width:g} with {height:.1f} %", points[-1]
+    if width == last[0]:
+        return f"{best}, the largest"
+    return f"{best}, {last[1]:.1f} % at n = {last[0]:g}"
 
 
 _OURS: dict[str, Callable[[Sequence[Row]], str]] = {

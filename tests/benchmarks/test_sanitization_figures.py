@@ -112,8 +112,7 @@ def test_words_come_from_the_runs(tmp_path: Path, rows: list[Row]) -> None:
     assert f"{23 + LONG}.0 % after {LONG} at " in text
     assert "raises its first flag after epoch 3; " in text and f"{LONG - 2:+.1f} points" in text
     assert f"C = 0.2·‖W‖ from 0.22 to {0.2 + LONG / 50:.2f}" in text
-    widest = f"{29 + SHORT}.0 %"
-    assert f"CIFAR-10 is best at n = 100 with {widest}, {widest} at n = 100" in text
+    assert f"CIFAR-10 is best at n = 100 with {29 + SHORT}.0 %, the largest" in text
     assert f"ahead at {len(WIDTHS)} of {len(WIDTHS)} widths" in text
     assert f"t = 0.02 {23.2 + LONG // 2:.1f} and {23.2 + LONG:.1f} %" in text
     assert "so up to 0.8 points" in text and f"{len(rows)} runs in {len(rows)} minutes" in text
