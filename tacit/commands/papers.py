@@ -120,8 +120,8 @@ def show(
 
 def _print(item: str, found: list[Result], *, as_json: bool, remark: str = "") -> None:
     if as_json:
-        said = {"remark": remark} if remark else {}
-        print_json({"item": item, "rows": [each.as_json() for each in found], **said})
+        more = {"remark": remark} if remark else {}
+        print_json({"item": item, "rows": [each.as_json() for each in found], **more})
         return
     if remark:
         screen.print(f"{item}: {remark}", soft_wrap=True, markup=False)
