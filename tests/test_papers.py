@@ -112,3 +112,15 @@ def test_the_list_and_an_item_on_the_command_line(
         assert set(shown) == keys
     assert [row["paper"]["epsilon"] for row in shown["rows"]] == [1.68, 3.33]
     assert [row["runs"] for row in shown["rows"]] == [0, 0]
+
+
+def test_what_is_drawn_by_a_command_is_shown_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for item, rows in (("000/figure4", 0), ("000/figure14", 8), ("000/figure1", 0)):
+        with pytest.raises(SystemExit) as stopped:
+            main(f"papers show {item} --json".split())
+        assert stopped.value.code == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["remark"] == find(item).remark and len(shown["rows"]) == rows
+    with pytest.raises(SystemExit):
+        main(["papers", "show", "000/figure4"])
+    assert "sanitization_figures.py --figures 4" in capsys.readouterr().out

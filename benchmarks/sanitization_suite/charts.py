@@ -93,9 +93,7 @@ def _figure13(rows: Sequence[Row]) -> Chart | None:
         return None
     figure, axes = new_axes("Width n of the layer", "Accuracy (%)", extra_height=0.4)
     _draw(axes, curves)
-    accuracy_range(axes, [point for _, points in curves for point in points] + [(0, CHANCE)])
-    axes.axhline(CHANCE, color=SOFT, linewidth=1, linestyle=(0, (1, 2)))
-    axes.set_xlim(left=0)
+    _above_chance(axes, curves)
     _scale(figure, [row for _, row in _stored(FIGURES["13"], rows)], SHORT)
     return _chart("13", "Accuracy by width with a fixed and a moving C, CIFAR-10", figure)
 
@@ -110,9 +108,8 @@ def _figure14(rows: Sequence[Row]) -> Chart | None:
     ]
     figure, axes = new_axes("t, where C = t·‖W‖", "Accuracy (%)", extra_height=0.3)
     _draw(axes, curves)
-    accuracy_range(axes, [point for _, points in curves for point in points] + [(0, CHANCE)])
-    axes.axhline(CHANCE, color=SOFT, linewidth=1, linestyle=(0, (1, 2)))
-    axes.set_xlim(left=0)
+    _above_chance(axes, curves)
+    axes.set_xticks([run.follow for run, _ in found])
     _scale(figure, [row for _, row in found])
     return _chart("14", "Accuracy by t, CIFAR-10", figure)
 
@@ -156,11 +153,21 @@ def _draw(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
+def _above_chance(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Down to what guessing gives, which is marked."""
+    accuracy_range(axes, [point for _, points in curves for point in points] + [(0, CHANCE)])
+    axes.axhline(CHANCE, color=SOFT, linewidth=1, linestyle=(0, (1, 2)))
+    beside = axes.get_yaxis_transform()
+    axes.text(0.99, CHANCE, "guessing", transform=beside, ha="right", va="bottom", color=SOFT)
+    axes.set_xlim(left=0)
+
+
 def _scale(figure: Figure, rows: Sequence[Row], epochs: int = 0) -> None:
     """The scale of the runs, on the figure itself."""
     records = "/".join(dict.fromkeys(f"{row['records']:,}" for row in rows))
     length = epochs or max(len(row["threshold"]) for row in rows)
-    words = f"{records} records, batch {rows[0]['batch_size']}, {length} epochs"
+    size = rows[0]["batch_size"]
+    words = f"{records} records, batch {size}, {length} epochs; no guarantee"
     figure.suptitle(words, fontsize=9, color=SOFT)
 
 

@@ -6,14 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from accuracy_suite.stored import recipe_of
+
 from sanitization_suite.charts import by_epoch, charts, threshold_label, width_curve, width_curves
 from sanitization_suite.runs import FIXED, LONG, MOVING, SHORT, Row, accuracy_at, by_width, stored
+from tacit.method_sections import SanitizationRecipe
+from tacit.methods.stopping import SlopeRule
 from tacit.report import values
 from tacit.report.axes import Points
 
 _COMMAND = "`python benchmarks/sanitization_figures.py --jobs 2 --data-dir DATA`"
 _NOTHING = f"The runs for these figures have not been made yet: {_COMMAND}."
 _SOURCE = f"Made by {_COMMAND} from [sanitization-figures.json](sanitization-figures.json)."
+STOPPING = "000/cifar-10-paper-short-stopping"
 _PAPER = {
     "4": "The paper: after epoch 40 the ε that it claims goes on rising and accuracy hardly does.",
     "8": "The paper: the larger t is, the faster C grows, and the noise with it.",
@@ -61,7 +66,23 @@ def _ours4(rows: Sequence[Row]) -> str:
     return (
         f"Ours, CIFAR-10: {first:.1f} % after {LONG // 2} epochs at a claimed ε of"
         f" {values.proven(claimed[LONG // 2])}, {last:.1f} % after {LONG} at"
-        f" {values.proven(claimed[LONG])}."
+        f" {values.proven(claimed[LONG])}. {_first_flag(row)}"
+    )
+
+
+def _first_flag(row: Row) -> str:
+    """Where the rule of the short stopping recipe would have ended a run."""
+    method = recipe_of(STOPPING).method
+    assert isinstance(method, SanitizationRecipe)
+    flags = SlopeRule(method.window, method.slope).flags(row["spread"])
+    if not flags:
+        return f"The stopping rule of `{STOPPING}` raises no flag in it."
+    gained = accuracy_at(row, LONG) - max(
+        100 * share for epoch, share in row["evaluations"] if epoch <= flags[0]
+    )
+    return (
+        f"The stopping rule of `{STOPPING}` raises its first flag after epoch {flags[0]}; from the"
+        f" last evaluation by then to the end accuracy changes by {gained:+.1f} points."
     )
 
 
@@ -99,8 +120,10 @@ def _ours14(rows: Sequence[Row]) -> str:
 
 def _best(points: Points) -> str:
     width, height = max(points, key=lambda point: point[1])
-    last = points[-1]
-    return f"is best at n = {width:g} with {height:.1f} %, {last[1]:.1f} % at n = {last[0]:g}"
+    best, last = f"is best at n = {width:g} with {height:.1f} %", points[-1]
+    if width == last[0]:
+        return f"{best}, the largest"
+    return f"{best}, {last[1]:.1f} % at n = {last[0]:g}"
 
 
 _OURS: dict[str, Callable[[Sequence[Row]], str]] = {

@@ -113,13 +113,19 @@ def show(
     from tacit.papers.index import find
     from tacit.papers.repeat import results
 
-    rows = find(item).chosen(datasets, epsilons)
-    _print(item, results(rows, seeds, out), as_json=json)
+    wanted = find(item)
+    rows = wanted.chosen(datasets, epsilons) if wanted.rows else ()
+    _print(item, results(rows, seeds, out), as_json=json, remark=wanted.remark)
 
 
-def _print(item: str, found: list[Result], *, as_json: bool) -> None:
+def _print(item: str, found: list[Result], *, as_json: bool, remark: str = "") -> None:
     if as_json:
-        print_json({"item": item, "rows": [each.as_json() for each in found]})
+        more = {"remark": remark} if remark else {}
+        print_json({"item": item, "rows": [each.as_json() for each in found], **more})
+        return
+    if remark:
+        screen.print(f"{item}: {remark}", soft_wrap=True, markup=False)
+    if not found:
         return
     said = f"{item}; claimed, proven, audited and equal are about ε, time is that of a run"
     table = Table(title=said, title_justify="left", box=None, padding=(0, 1, 0, 0))

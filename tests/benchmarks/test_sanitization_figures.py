@@ -13,6 +13,7 @@ from sanitization_suite.runs import (
     MOVING,
     RECORDS,
     SHORT,
+    WIDTHS,
     FigureRun,
     Row,
     accuracy_at,
@@ -87,7 +88,7 @@ def test_figures_name_their_axes_and_scale_and_are_the_same_every_time(rows: lis
     assert list(drawn) == [f"sanitization-figure{number}" for number in (4, 8, 11, 13, 14)]
     assert drawn == {chart.name: chart.svg() for chart in charts(rows)}
     for svg in drawn.values():
-        assert "10,000 records, batch 20" in svg
+        assert f"{RECORDS:,} records, batch 20" in svg and "no guarantee" in svg
     assert "Claimed ε (no guarantee)" in drawn["sanitization-figure4"]
     assert "Clipping threshold C" in drawn["sanitization-figure8"]
     assert drawn["sanitization-figure11"].count("Width n of the layer") == 2
@@ -107,12 +108,13 @@ def test_words_come_from_the_runs(tmp_path: Path, rows: list[Row]) -> None:
         add(each, tmp_path)
     text = section(tmp_path)
     assert text.count(".svg)") == 5 and "](sanitization-figures.json)" in text
-    assert f"33.0 % after {LONG // 2} epochs at a claimed ε of 0.70, " in text
-    assert f"43.0 % after {LONG} at 0.90." in text
-    assert "C = 0.2·‖W‖ from 0.22 to 0.60" in text
-    assert "CIFAR-10 is best at n = 100 with 39.0 %, 39.0 % at n = 100" in text
-    assert "ahead at 6 of 6 widths" in text
-    assert "t = 0.02 33.2 and 43.2 %" in text
+    assert f"{23 + LONG // 2}.0 % after {LONG // 2} epochs at a claimed ε of " in text
+    assert f"{23 + LONG}.0 % after {LONG} at " in text
+    assert "raises its first flag after epoch 3; " in text and f"{LONG - 2:+.1f} points" in text
+    assert f"C = 0.2·‖W‖ from 0.22 to {0.2 + LONG / 50:.2f}" in text
+    assert f"CIFAR-10 is best at n = 100 with {29 + SHORT}.0 %, the largest" in text
+    assert f"ahead at {len(WIDTHS)} of {len(WIDTHS)} widths" in text
+    assert f"t = 0.02 {23.2 + LONG // 2:.1f} and {23.2 + LONG:.1f} %" in text
     assert "so up to 0.8 points" in text and f"{len(rows)} runs in {len(rows)} minutes" in text
 
 
@@ -120,7 +122,9 @@ def test_more_noise_is_a_curve_of_its_own(rows: list[Row]) -> None:
     curves = dict(width_curves(rows))
     assert list(curves) == ["fixed C, noise 1", "C = 0.1·‖W‖, noise 1", "C = 0.1·‖W‖, noise 2"]
     one, two = curves["C = 0.1·‖W‖, noise 1"], curves["C = 0.1·‖W‖, noise 2"]
-    assert [a - b for (_, a), (_, b) in zip(one, two, strict=True)] == pytest.approx([1.0] * 6)
+    assert [a - b for (_, a), (_, b) in zip(one, two, strict=True)] == pytest.approx(
+        [1.0] * len(WIDTHS)
+    )
 
 
 def test_stops_are_summed_up_over_the_seeds() -> None:
