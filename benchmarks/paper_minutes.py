@@ -52,7 +52,13 @@ class FirstSteps(NothingToClose):
         return self
 
     def show(self, moment: Moment) -> None:
-        """Extrapolate from the steps after those that warm up; stop where that is good enough."""
+        """Extrapolate from the steps after those that warm up; stop where that is good enough.
+
+        Features count as nothing: they are computed once.
+        """
+        if moment.doing != "training":
+            self._started = self._clock()
+            return
         elapsed = self._clock() - self._started
         self._seen.append((moment.step, elapsed))
         step, seconds = self._seen[min(len(self._seen) - 1, WARM_UP)]

@@ -28,11 +28,12 @@ class Moment:
     accuracy: float | None
     records_per_second: float
     seconds_left: float
+    doing: str = "training"
 
     @classmethod
-    def bare(cls, step: int, steps: int, seconds_left: float) -> Moment:
+    def bare(cls, step: int, steps: int, seconds_left: float, doing: str = "training") -> Moment:
         """Of something that is no training of its own: how far it is, and nothing else."""
-        return cls(step, steps, 0.0, 0.0, None, None, None, 0.0, seconds_left)
+        return cls(step, steps, 0.0, 0.0, None, None, None, 0.0, seconds_left, doing)
 
 
 class Watcher(AbstractContextManager["Watcher"], Protocol):
@@ -105,17 +106,19 @@ class ProgressBar(LiveBar):
     """
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console, TextColumn("[bold]training"), BarColumn())
+        super().__init__(console, TextColumn("[bold]{task.description}"), BarColumn())
         self._task = self._bar.add_task("training", total=1)
-        self._printed = 0
+        self._printed = ("", 0)
 
     def show(self, moment: Moment) -> None:
         facts: dict[str, Any] = facts_of(moment)
-        self._bar.update(self._task, total=moment.steps, completed=moment.step, **facts)
-        tenth = 10 * moment.step // moment.steps
-        if not self._live and tenth > self._printed:
-            self._printed = tenth
-            self._console.print("training  " + "  ".join(facts.values()), highlight=False)
+        where: dict[str, Any] = {"total": moment.steps, "completed": moment.step}
+        self._bar.update(self._task, description=moment.doing, **where, **facts)
+        printed = (moment.doing, 10 * moment.step // moment.steps)
+        if not self._live and printed[1] > 0 and printed != self._printed:
+            self._printed = printed
+            said = "  ".join(fact for fact in facts.values() if fact)
+            self._console.print(f"{moment.doing}  {said}", highlight=False)
 
 
 def facts_of(moment: Moment) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tacit.data.published import DATASETS
 from tacit.errors import ArgumentError, RunError
 from tacit.loop import Result, fit, new_run_path
 from tacit.method_sections import SanitizationRecipe
-from tacit.progress import Watcher
+from tacit.progress import Moment, Silent, Watcher
 from tacit.recipe_sections import FeaturesRecipe, PatchesRecipe
 from tacit.rundir import RunDir
 
@@ -62,7 +63,9 @@ def train(
     watcher: Watcher | None = None,
 ) -> Result:
     """Run a recipe from data to certificate and report."""
-    ready = prepare(recipe, data_dir)
+    watcher = watcher or Silent()
+    with watcher:
+        ready = prepare(recipe, data_dir, watcher)
     recipe = ready.recipe
     label = f"{Path(recipe.data.name).stem}-{recipe.method.name}"
     return fit(
@@ -109,14 +112,32 @@ class Prepared:
         return model
 
 
-def prepare(recipe: Recipe, data_dir: Path | None = None) -> Prepared:
+def prepare(
+    recipe: Recipe, data_dir: Path | None = None, watcher: Watcher | None = None
+) -> Prepared:
     """Find the data of a recipe, split it, and choose the network."""
     if recipe.model.name != "auto":
         models.check_name(recipe.model.name)
     data = datasets.load(recipe.data.name, data_dir=data_dir, options=_options(recipe))
     if recipe.features is not None:
-        data = with_features(data, _function(recipe.features, data))
+        progress = _FeaturesWatched(watcher or Silent())
+        data = with_features(data, _function(recipe.features, data), progress)
     return _prepared(_resolved(recipe, data), data)
+
+
+class _FeaturesWatched:
+    """Shows how far features are; those that come from the cache are not computed."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._begun = time.monotonic()
+
+    def __call__(self, done: int, rows: int) -> None:
+        taken = time.monotonic() - self._begun
+        left = taken * (rows - done) / done
+        self._watcher.show(Moment.bare(done, rows, left, "features"))
+        if done == rows:
+            self._begun = time.monotonic()
 
 
 def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:

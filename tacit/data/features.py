@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,23 +127,31 @@ class ScatteringFeatures:
         return both[..., : (both.shape[3] + 1) // 2].contiguous()
 
 
-def with_features(data: Data, function: RecordFeatures) -> Data:
+Progress = Callable[[int, int], None]
+"""Is told how many rows of how many are done."""
+
+
+def with_features(
+    data: Data, function: RecordFeatures, progress: Progress = lambda done, rows: None
+) -> Data:
     """The same records with other features, from the cache where they were computed before."""
     published = data.name in DATASETS
     cache = user_cache() / "features" if published else None
     return dataclasses.replace(
         data,
-        train=_converted(data.train, function, cache),
-        test=_converted(data.test, function, cache) if data.test else None,
+        train=_converted(data.train, function, cache, progress),
+        test=_converted(data.test, function, cache, progress) if data.test else None,
         mean=(),
         std=(),
         treated_as_public=(*data.treated_as_public, function.described),
     )
 
 
-def _converted(split: Split, function: RecordFeatures, cache: Path | None) -> Split:
+def _converted(
+    split: Split, function: RecordFeatures, cache: Path | None, progress: Progress
+) -> Split:
     if cache is None:
-        return Split(torch.from_numpy(_computed(split, function, None)), split.labels)
+        return Split(torch.from_numpy(_computed(split, function, None, progress)), split.labels)
     path = cache / f"{_name(split, function)}.npy"
     values = _stored(path, len(split))
     if values is None:
@@ -150,7 +159,7 @@ def _converted(split: Split, function: RecordFeatures, cache: Path | None) -> Sp
         handle, temporary = tempfile.mkstemp(dir=cache, suffix=".part")
         os.close(handle)
         try:
-            _computed(split, function, Path(temporary))
+            _computed(split, function, Path(temporary), progress)
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)
@@ -158,7 +167,9 @@ def _converted(split: Split, function: RecordFeatures, cache: Path | None) -> Sp
     return Split(torch.from_numpy(values), split.labels)
 
 
-def _computed(split: Split, function: RecordFeatures, path: Path | None) -> NDArray[np.float16]:
+def _computed(
+    split: Split, function: RecordFeatures, path: Path | None, progress: Progress
+) -> NDArray[np.float16]:
     """All features in half precision, which keeps three digits: more than the noise leaves."""
     shape = (len(split), *function.compute(split.features[:1]).shape[1:])
     values = (
@@ -169,6 +180,7 @@ def _computed(split: Split, function: RecordFeatures, path: Path | None) -> NDAr
     for start in range(0, len(split), _ROWS):
         rows = split.features[start : start + _ROWS]
         values[start : start + len(rows)] = function.compute(rows).numpy()
+        progress(start + len(rows), len(split))
     if isinstance(values, np.memmap):
         values.flush()
     return values

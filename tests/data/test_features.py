@@ -73,6 +73,15 @@ def test_the_centre_comes_from_generated_images_alone() -> None:
     assert apart.abs().max() > 0.1
 
 
+def test_a_watcher_sees_how_far_features_are_unless_they_are_kept(cache: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    made = data("digits", 130)
+    with_features(made, function(), lambda done, rows: seen.append((done, rows)))
+    assert seen == [(64, 130), (128, 130), (130, 130)]
+    with_features(made, function(), lambda done, rows: seen.append((done, rows)))
+    assert len(seen) == 3
+
+
 def test_features_of_published_data_are_computed_once(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
