@@ -52,6 +52,10 @@ app.add_typer(papers.app, name="papers")
 app.add_typer(data.app, name="data")
 
 
+_GOES_ON = (["compare"], ["audit"], ["tune"], ["papers"])
+"""Commands that go on where they stopped when they are given again."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors made on purpose are printed without a traceback.
 
@@ -68,6 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
             raise
-        way = "the same command" if given[:1] in (["compare"], ["audit"], ["tune"]) else "--resume"
+        way = "the same command" if given[:1] in _GOES_ON else "--resume"
         failed(f"interrupted; continue with {way}", INTERRUPTED, as_json="--json" in given)
         sys.exit(INTERRUPTED)

@@ -192,10 +192,10 @@ def read(name: str) -> dict[str, Any]:
         path = Path(name)
         if not path.is_file():
             near = get_close_matches(name, builtin_names(), 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ArgumentError(
-                f"recipe is {name!r}, which is neither a file nor a built-in recipe.{hint}"
-                f" Built in: {', '.join(builtin_names())}"
+                f"recipe is {name!r}, which is neither a file nor a built-in recipe{hint}"
+                " (`tacit papers` lists those of the papers)"
             )
         text = path.read_text("utf-8")
     try:
@@ -235,6 +235,12 @@ def _explain(error: ValidationError) -> str:
         elif problem["type"] == "union_tag_not_found":
             names = FEATURES if key == "features" else METHODS
             lines.append(f"{key}.name is missing; give one of {', '.join(names)}")
+        elif problem["type"] == "union_tag_invalid":
+            names = FEATURES if key == "features" else METHODS
+            given = str(problem["ctx"]["tag"])
+            near = get_close_matches(given, names, 1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            lines.append(f"{key}.name is {given!r}; {hint}known: {', '.join(names)}")
         else:
             lines.append(f"{key} is {problem['input']!r}: {problem['msg']}")
     return "the recipe cannot be used:\n  " + "\n  ".join(lines)

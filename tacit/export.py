@@ -38,6 +38,7 @@ class Sanitized:
     certificate: dict[str, Any]
     records: int
     width: int
+    classes: int
 
 
 def recipe_for(what: str, overrides: dict[str, str] | None = None) -> Recipe:
@@ -86,7 +87,8 @@ def sanitize(recipe: Recipe, *, data_dir: Path | None = None, out: Path | None =
     steps.ledger.append("export", {"file": run.export.name, "sha256": digest})
     journal = Journal(steps, once, records, ready.tested, cross_entropy, Silent())
     result = finish(steps, journal.metrics(ready.facts), run)
-    return Sanitized(run.path, run.export, result.certificate, records, vectors.shape[1])
+    width, classes = vectors.shape[1], ready.data.classes
+    return Sanitized(run.path, run.export, result.certificate, records, width, classes)
 
 
 def _as_seen(split: Split, records: TensorRecords) -> tuple[Tensor, Tensor]:

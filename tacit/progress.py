@@ -127,7 +127,10 @@ def facts_of(moment: Moment) -> dict[str, str]:
         share = f"{moment.step / moment.steps:.0%}"
         return dict.fromkeys(FACTS, "") | {"epoch": share, "left": left(moment.seconds_left)}
     budget = f" of {moment.budget:g}" if moment.budget else ""
-    spent = "not private" if moment.epsilon is None else f"ε ≤ {_up(moment.epsilon):.2f}{budget}"
+    digits = 2 if not moment.budget else max(2, 2 - math.floor(math.log10(moment.budget)))
+    spent = (
+        "not private" if moment.epsilon is None else f"ε ≤ {_up(moment.epsilon, digits)}{budget}"
+    )
     return {
         "epoch": f"epoch {moment.epoch:.1f}/{moment.epochs:g}",
         "epsilon": spent,
@@ -137,8 +140,9 @@ def facts_of(moment: Moment) -> dict[str, str]:
     }
 
 
-def _up(value: float) -> float:
-    return math.ceil(100 * value - 1e-6) / 100
+def _up(value: float, digits: int) -> str:
+    """Rounded up, never in our favour."""
+    return f"{math.ceil(10**digits * value - 1e-6) / 10**digits:.{digits}f}"
 
 
 def left(seconds: float) -> str:

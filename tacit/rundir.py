@@ -65,7 +65,10 @@ class RunDir:
         """An existing run directory."""
         run = cls(path)
         if not run.ledger.is_file():
-            raise RunError(f"{path} is not a run directory: it has no ledger.jsonl")
+            raise RunError(
+                f"{path} is not a run directory: it has no ledger.jsonl; a run that was stopped"
+                " before its first step is started again without --resume"
+            )
         return run
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +41,11 @@ def recipe_for(what: str, overrides: dict[str, str] | None = None) -> Recipe:
         return config.load(what, overrides)
     if what in DATASETS or Path(what).exists():
         return config.from_values({"data": {"name": what}}, overrides)
+    near = get_close_matches(what, [*DATASETS, *config.builtin_names()], 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ArgumentError(
-        f"{what!r} is neither a dataset ({', '.join(DATASETS)}), nor a file or folder, nor a"
-        f" built-in recipe ({', '.join(config.builtin_names())})"
+        f"{what!r} is neither a dataset ({', '.join(DATASETS)}), nor a file or folder that is there,"
+        f" nor a built-in recipe{hint} (`tacit papers` lists the recipes of the papers)"
     )
 
 

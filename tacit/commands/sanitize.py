@@ -65,4 +65,7 @@ def sanitize(
     for warning in found.certificate["warnings"]:
         screen.print(f"warning: {warning}", style="yellow")
     screen.print(f"certificate: {found.path / 'certificate.txt'}", soft_wrap=True)
-    screen.print(f"train on it:  tacit train {found.data} --model linear", soft_wrap=True)
+    screen.print("Whatever is trained on it is covered by this certificate, without more noise:")
+    classes = f"--set data.options.classes={found.classes}"
+    command = f"tacit train {found.data} --model linear --method plain {classes}"
+    screen.print(f"train on it:  {command}", soft_wrap=True)
