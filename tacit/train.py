@@ -44,8 +44,8 @@ def recipe_for(what: str, overrides: dict[str, str] | None = None) -> Recipe:
     near = get_close_matches(what, [*DATASETS, *config.builtin_names()], 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ArgumentError(
-        f"{what!r} is neither a dataset ({', '.join(DATASETS)}), nor a file or folder that is there,"
-        f" nor a built-in recipe{hint} (`tacit papers` lists the recipes of the papers)"
+        f"{what!r} is neither a dataset ({', '.join(DATASETS)}), nor a file or folder, nor a"
+        f" built-in recipe{hint} (`tacit papers` lists the recipes of the papers)"
     )
 
 

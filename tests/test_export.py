@@ -39,3 +39,14 @@ def test_only_a_release_of_vectors_makes_a_dataset(tmp_path: Path) -> None:
     values["method"]["guarantee"] = "class-sums"
     with pytest.raises(ArgumentError, match="one-time"):
         sanitize(from_values(values), out=tmp_path / "run")
+
+
+def test_the_command_that_is_shown_trains_on_the_release(tmp_path: Path) -> None:
+    out = tmp_path / "release"
+    command = ["sanitize", "digits", "--out", str(out), "--epsilon", "8", "--model", "mlp"]
+    shown = CliRunner().invoke(app, command).stdout
+    line = shown.split("train on it:  tacit ")[1].split("\n")[0].split()
+    short = ["--out", str(tmp_path / "run"), "--epochs", "1"]
+    done = CliRunner().invoke(app, [*line, *short])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "run" / "weights.safetensors").exists()
