@@ -48,7 +48,7 @@ percent on the test set, treated as public: mean and standard deviation over see
 largest over the seeds, rounded up, under the relation beside it; δ = {", ".join(deltas)}. Claimed ε
 is the arithmetic of the paper that a method comes from, applied to our run, and no promise. Audited
 ε is a lower bound found by an attack on the same recipe at the same ε. Time is that of a training,
-without scattering features, which are cached; most machines had other work beside it. Run a row
+without features, which are cached; most machines had other work beside it. Run a row
 with `tacit train`, followed by what its last column says and `--data-dir DATA`.
 
 Made by `make pages` from the JSON files in this folder, which hold a summary of every run."""
