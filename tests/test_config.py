@@ -119,7 +119,7 @@ def test_settings_by_name_alone() -> None:
 
 
 def test_files_that_are_not_recipes(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="Did you mean 'digits'"):
+    with pytest.raises(ArgumentError, match="did you mean 'digits'"):
         config.load("digit")
     bad = tmp_path / "bad.toml"
     bad.write_text("a = = b")
