@@ -149,7 +149,6 @@ SELECTIVE_ORDERS = tuple(float(order) for order in (*range(2, 65), 80, 96, 128, 
 
 
 @lru_cache(maxsize=1024)
-@lru_cache(maxsize=64)
 def selective_update(
     probability: float, noise: float, test_probability: float, test_noise: float
 ) -> rdp.Array:

@@ -259,6 +259,9 @@ def test_asking_private_records_finds_their_accuracy_and_is_charged() -> None:
     assert 10 / 4000 < statistics.stdev(found) < 0.6 * blurred_by_size
     rate = events.sampling_probability(20_000, 4000)
     assert feedback.event == events.poisson(rate, events.gaussian(10.0))
+    noise = [4000 * (1 - feedback.accuracy(step, model, ())) for step in range(40, 1540)]
+    assert statistics.stdev(noise) == pytest.approx(10.0, rel=0.08), "four deviations"
+    assert abs(statistics.mean(noise)) < 4 * 10.0 / math.sqrt(1500)
 
 
 def test_training_ends_before_a_claim_is_exceeded(tmp_path: Path, records: TensorRecords) -> None:
