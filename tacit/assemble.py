@@ -246,7 +246,7 @@ def header_of(
         **promise.as_json(),
         "clipping": clipping_sentence(recipe),
         "delta": privacy.delta,
-        "budget": privacy.epsilon,
+        "budget": privacy.epsilon if recipe.method.budgeted else None,
         "planned": events.to_json(method.planned()),
         "claimed": claim.as_json() if claim else None,
         "treated_as_public": [

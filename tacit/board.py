@@ -85,7 +85,7 @@ class Clock:
 class ProgressBoard(LiveBar):
     """A bar for all trainings with the time left, and one for each that is under way.
 
-    Where there is no terminal it prints a line each time a training ends.
+    Where there is no terminal it prints a line each time a training begins or ends.
     """
 
     def __init__(self, console: Console) -> None:
@@ -107,6 +107,8 @@ class ProgressBoard(LiveBar):
     def started(self, name: str) -> None:
         self._clock.started(name)
         self._lines[name] = self._bar.add_task(name, total=1)
+        if not self._live:
+            self._console.print(f"training {name}", markup=False)
 
     def show(self, name: str, moment: Moment) -> None:
         self._clock.show(name, moment.seconds_left)

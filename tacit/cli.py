@@ -21,6 +21,7 @@ app = typer.Typer(
     name="tacit",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # rich's tables cut long option names on a narrow screen
     pretty_exceptions_enable=False,
 )
 

@@ -84,7 +84,8 @@ class Recipe(Section):
                 values[key] = value
             else:
                 known = sorted([*_SECTION_OF, *_BY_NAME, "title"])
-                near = get_close_matches(key, known, 1, cutoff=0.5)
+                elsewhere = _NAMES_ELSEWHERE.get(key)
+                near = [elsewhere] if elsewhere else get_close_matches(key, known, 1, cutoff=0.5)
                 hint = f"did you mean {near[0]!r}? " if near else ""
                 raise ArgumentError(
                     f"{key} is not a known setting; {hint}known: {', '.join(known)}"
@@ -112,6 +113,17 @@ _SECTIONS: tuple[tuple[str, type[Section]], ...] = (
 )
 _NAMED: dict[str, type[Section]] = {**METHODS, **FEATURES}
 _BY_NAME = ("data", "features", "model", "method")
+_NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "max_grad_norm": "clip",
+    "l2_norm_clip": "clip",
+    "noise_multiplier": "noise",
+    "sigma": "noise",
+    "target_epsilon": "epsilon",
+    "target_delta": "delta",
+    "max_physical_batch_size": "micro_batch",
+}
+"""Settings as other libraries call them."""
 _SECTION_OF = {
     key: name for name, section in _SECTIONS for key in section.model_fields if key != "name"
 }
@@ -242,7 +254,9 @@ def _explain(error: ValidationError) -> str:
             hint = f"did you mean {near[0]!r}? " if near else ""
             lines.append(f"{key}.name is {given!r}; {hint}known: {', '.join(names)}")
         else:
-            lines.append(f"{key} is {problem['input']!r}: {problem['msg']}")
+            said = problem["msg"].removeprefix("Value error, ")
+            said = said.replace("Input should be", "it must be")
+            lines.append(f"{key} is {problem['input']!r}; {said}")
     return "the recipe cannot be used:\n  " + "\n  ".join(lines)
 
 

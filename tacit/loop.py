@@ -37,6 +37,10 @@ class Result:
     certificate: dict[str, Any]
     metrics: dict[str, Any]
 
+    def __str__(self) -> str:
+        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.4f}; "
+        return f"{accuracy}{self.certificate['verdict']} All of it: {self.path}"
+
     @property
     def epsilon(self) -> float:
         """ε proven, rounded up; infinite without a guarantee."""

@@ -33,6 +33,8 @@ class AnyMethod(Section):
 
     correlated: ClassVar[bool] = False
     """Whether later noise depends on earlier draws, so that a run cannot go on with a new key."""
+    budgeted: ClassVar[bool] = True
+    """Whether the run is planned to stay within the recipe's ε."""
 
     @property
     def in_order(self) -> bool:
@@ -241,6 +243,7 @@ class DpsgdBrRecipe(SelectiveRecipe):
 class PlainRecipe(AnyMethod):
     """Plain SGD, without privacy."""
 
+    budgeted: ClassVar[bool] = False
     name: Literal["plain"] = "plain"
 
     def layers_across_records(self, batch_size: int) -> LayersAcrossRecords:

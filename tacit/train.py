@@ -21,6 +21,7 @@ from tacit.data.datasets import SPLIT_SEED, Data, DataOptions, Split
 from tacit.data.features import RecordFeatures, ScatteringFeatures, with_features
 from tacit.data.patches import WhitenedPatchFeatures
 from tacit.data.published import DATASETS
+from tacit.data.released import Release
 from tacit.errors import ArgumentError, RunError
 from tacit.loop import Result, fit, new_run_path
 from tacit.method_sections import SanitizationRecipe
@@ -121,7 +122,7 @@ def prepare(
     """Find the data of a recipe, split it, and choose the network."""
     if recipe.model.name != "auto":
         models.check_name(recipe.model.name)
-    data = datasets.load(recipe.data.name, data_dir=data_dir, options=_options(recipe))
+    data = datasets.load(recipe.data.name, data_dir=data_dir, options=options_of(recipe))
     if recipe.features is not None:
         progress = _FeaturesWatched(watcher or Silent())
         data = with_features(data, _function(recipe.features, data), progress)
@@ -164,7 +165,8 @@ def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
     )
 
 
-def _options(recipe: Recipe) -> DataOptions:
+def options_of(recipe: Recipe) -> DataOptions:
+    """How a recipe says that its data is to be read."""
     try:
         return DataOptions(**recipe.data.options)
     except TypeError:
@@ -202,7 +204,8 @@ def _prepared(recipe: Recipe, data: Data) -> Prepared:
     if recipe.data.public:
         train, known = _split(train, recipe.data.public, "data.public")
     tested, public = (_records(part, data) if part else None for part in (evaluation, known))
-    return Prepared(recipe, data, _records(train, data), tested, public, facts)
+    private = _records(train, data, data.release)
+    return Prepared(recipe, data, private, tested, public, facts)
 
 
 def _split(train: Split, held: int, key: str = "data.holdout") -> tuple[Split, Split]:
@@ -221,5 +224,5 @@ def _split(train: Split, held: int, key: str = "data.holdout") -> tuple[Split, S
     )
 
 
-def _records(split: Split, data: Data) -> TensorRecords:
-    return TensorRecords(split.features, split.labels, data.mean, data.std)
+def _records(split: Split, data: Data, release: Release | None = None) -> TensorRecords:
+    return TensorRecords(split.features, split.labels, data.mean, data.std, release)

@@ -237,6 +237,10 @@ def test_data_commands(tmp_path: Path, tacit: Run) -> None:
     shown = tacit("data check own.csv").stdout
     assert "own.csv: your own data" in shown and "own.csv: own.csv" not in shown
     assert "2 training records" in shown and "no test records" in shown and "None" not in shown
+    (tmp_path / "named.csv").write_text("outcome,a\nyes,1\nno,2\n")
+    assert "Labels are read from 'a'" in tacit("data check named.csv", 3).stderr
+    options = "--set data.options.label_column=outcome --set data.options.test_fraction=0.5"
+    assert as_json(tacit, f"data check named.csv {options}")["test_records"] == 1
 
 
 def test_help_names_every_command(tmp_path: Path, tacit: Run) -> None:

@@ -1,6 +1,7 @@
 """`tacit sanitize`: released vectors, their certificate, and what others do with them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,12 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.config import from_values
-from tacit.errors import ArgumentError, LedgerError
-from tacit.export import sanitize
+from tacit.data.released import release_of
+from tacit.errors import ArgumentError, DataError, LedgerError
+from tacit.export import recipe_for, sanitize
+from tacit.privacy.relations import Relation
+from tacit.train import recipe_for as train_recipe
+from tacit.train import train
 from tacit.verify import check
 
 
@@ -50,3 +55,37 @@ def test_the_command_that_is_shown_trains_on_the_release(tmp_path: Path) -> None
     done = CliRunner().invoke(app, [*line, *short])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "run" / "weights.safetensors").exists()
+    release, trained = (check(path).certificate for path in (out, tmp_path / "run"))
+    assert trained["guarantee"] == release["guarantee"] and trained["proven"] == release["proven"]
+    assert trained["variant"].endswith(release["ledger_head"]) and trained["budget"] is None
+
+
+def test_a_guarantee_carries_over_only_to_the_very_vectors_that_were_released(
+    tmp_path: Path,
+) -> None:
+    recipe = recipe_for("digits", {"model.name": "mlp", "method.encoder": "given"})
+    released = sanitize(recipe, out=tmp_path / "release").data
+    found = release_of(released)
+    assert found is not None and found.relation is Relation.REPLACE_FEATURES
+    elsewhere = Path(shutil.copy(released, tmp_path))
+    assert release_of(elsewhere) is None
+    other = Path(shutil.copy(released, released.with_name("other.npz")))
+    assert release_of(other) is None
+    with released.open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(DataError, match="names other contents"):
+        release_of(released)
+
+
+def test_steps_after_the_first_cost_nothing_on_released_vectors(tmp_path: Path) -> None:
+    recipe = recipe_for("digits", {"model.name": "mlp", "method.encoder": "given"})
+    released = sanitize(recipe, out=tmp_path / "release")
+    plain = {"method.name": "plain", "model.name": "linear", "data.options.classes": "10"}
+    for epochs in ("1", "3"):
+        trained = train(
+            train_recipe(str(released.data), {**plain, "training.epochs": epochs}),
+            out=tmp_path / epochs,
+        )
+        assert trained.certificate["guarantee"] == released.certificate["guarantee"]
+    raw = train(train_recipe("digits", {"method.name": "plain"}), out=tmp_path / "raw")
+    assert raw.certificate["guarantee"] is None

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from tacit.commands.output import AsJson, errors, print_json, screen
+from tacit.commands.train import changes_from
 
 app = typer.Typer(help="List, check and fetch datasets.", no_args_is_help=True)
 
@@ -40,13 +41,22 @@ def list_datasets(data_dir: DataDir = None, json: AsJson = False) -> None:
 @app.command()
 def check(
     name: Annotated[str, typer.Argument(help="A dataset by name, or a path of your own.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How to read it, as for training."),
+    ] = None,
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
-    """Compare a dataset with its published checksums and counts."""
-    from tacit.data.catalog import check as compare
+    """Compare a dataset with its published checksums and counts; see whether a file is readable."""
+    asked = changes_from(changes or [])
 
-    found = compare(name, data_dir)
+    from tacit.data.catalog import check as compare
+    from tacit.data.options import DEFAULTS
+    from tacit.train import options_of, recipe_for
+
+    options = options_of(recipe_for(name, asked)) if asked else DEFAULTS
+    found = compare(name, data_dir, options=options)
     if json:
         print_json({**asdict(found), "ok": found.ok})
     else:

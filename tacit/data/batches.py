@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from tacit.clipping.contract import Batch
+from tacit.data.released import Release
 from tacit.data.sampling import Indices
 from tacit.errors import ArgumentError, DataError
 
@@ -52,6 +53,7 @@ class TensorRecords:
     """Records held in memory; images stay in bytes until a batch is gathered.
 
     So do features in half precision; every other floating type becomes float32 at once.
+    `release` says that they are vectors which were released before.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class TensorRecords:
         labels: Tensor,
         mean: Sequence[float] = (),
         std: Sequence[float] = (),
+        release: Release | None = None,
     ) -> None:
         if len(features) == 0:
             raise DataError("the dataset is empty; there is nothing to train on")
@@ -68,7 +71,7 @@ class TensorRecords:
         if features.dtype != torch.float16:
             features = _single(features)
         _check_finite(features)
-        self.features, self._labels = features, labels
+        self.features, self._labels, self.release = features, labels, release
         broadcast = (-1, *([1] * (features.dim() - 2)))
         self._mean = torch.tensor(mean).view(broadcast) if mean else None
         self._std = torch.tensor(std).view(broadcast) if std else None

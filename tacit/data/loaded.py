@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.data.published import Kind
 from tacit.data.records import AnyArray
+from tacit.data.released import Release
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Data:
 
     `mean` and `std` apply per channel to images divided by 255, and are empty otherwise.
     `token_ids` is the number of distinct ids that text may hold, padding included, else 0.
+    `release` says that the training records are vectors that were released before.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Data:
     treated_as_public: tuple[str, ...]
     found_at: str
     token_ids: int = 0
+    release: Release | None = None
 
     @property
     def classes(self) -> int:

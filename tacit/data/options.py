@@ -13,6 +13,10 @@ FROM_LABELS = "from-labels"
 TEXT_OPTIONS = ("length", "vocabulary", "hash_buckets", "ngrams", "word_set")
 """The options that text has a use for."""
 
+Bounds = tuple[float, float]
+Scale = Bounds | tuple[Bounds, ...] | dict[str, Bounds]
+"""Bounds for all columns alike, for each in turn, or by name."""
+
 _MOST_CLASSES = 1 << 16
 
 
@@ -37,7 +41,8 @@ class DataOptions:
     word_set: keep each word of a text once, and none of a fixed list of very common English words.
     image_size: side of the square that images in a folder are resized to.
     channels: 1 for greyscale or 3 for colour, that images in a folder are converted to.
-    scale: public (low, high) that table features are clipped to before mapping them to [-1, 1].
+    scale: public (low, high) that table features are clipped to before mapping them to [-1, 1]:
+        one pair for all columns, a list of one pair for each, or pairs by the column's name.
     """
 
     classes: int | str | tuple[str, ...] | None = None
@@ -51,7 +56,7 @@ class DataOptions:
     word_set: bool = False
     image_size: int | None = None
     channels: int | None = None
-    scale: tuple[float, float] | None = None
+    scale: Scale | None = None
 
     def __post_init__(self) -> None:
         for option in ("label_column", "text_column", "vocabulary"):
@@ -80,7 +85,7 @@ class DataOptions:
         if self.classes is not None:
             object.__setattr__(self, "classes", _classes(self.classes))
         if self.scale is not None:
-            object.__setattr__(self, "scale", _bounds(self.scale))
+            object.__setattr__(self, "scale", _scale(self.scale))
 
 
 def _classes(value: object) -> int | str | tuple[str, ...]:
@@ -113,13 +118,24 @@ def stated_classes(options: DataOptions, path: object) -> int | str | tuple[str,
     return options.classes
 
 
-def _bounds(scale: object) -> tuple[float, float]:
-    if isinstance(scale, (tuple, list)) and len(scale) == 2:
-        low, high = scale
-        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in scale)
+def _scale(scale: object) -> Scale:
+    if isinstance(scale, dict) and scale:
+        return {str(name): _bounds(pair, f" for column {name!r}") for name, pair in scale.items()}
+    if isinstance(scale, (tuple, list)) and scale and isinstance(scale[0], (tuple, list)):
+        return tuple(_bounds(pair, f" for column {at + 1}") for at, pair in enumerate(scale))
+    return _bounds(scale, "")
+
+
+def _bounds(pair: object, where: str) -> Bounds:
+    if isinstance(pair, (tuple, list)) and len(pair) == 2:
+        low, high = pair
+        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in pair)
         if numbers and math.isfinite(high - low) and low < high:
             return float(low), float(high)
-    raise DataError(f"scale={scale!r}: must be two finite numbers (low, high) with low below high.")
+    raise DataError(
+        f"scale={pair!r}{where}: must be two finite numbers (low, high) with low below high, "
+        f"a list of such pairs, or such pairs by the names of columns."
+    )
 
 
 DEFAULTS = DataOptions()

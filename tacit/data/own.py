@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from tacit.data import labels, tables
 from tacit.data.images import read_image_folder
 from tacit.data.loaded import Data, constants_sentence, split_of
-from tacit.data.options import TEXT_OPTIONS, DataOptions, refuse_unused, stated_classes
+from tacit.data.options import TEXT_OPTIONS, DataOptions, Scale, refuse_unused, stated_classes
 from tacit.data.published import Kind
 from tacit.data.records import SPLIT_SEED, AnyArray, Table, divided, scaled
+from tacit.data.released import Release, release_of
 from tacit.data.text import Encoder, encoder_for
 from tacit.errors import DataError
 
@@ -36,6 +37,7 @@ class _Read:
     class_names: tuple[str, ...]
     public: tuple[str, ...]
     token_ids: int = 0
+    release: Release | None = None
 
 
 def load_folder(path: Path, options: DataOptions) -> Data:
@@ -72,7 +74,7 @@ def load_file(path: Path, options: DataOptions) -> Data:
         if encoder is not None:
             features = encoder.encode(features.tolist())
         elif options.scale is not None:
-            features = scaled(features, options.scale)
+            features = scaled(table, options.scale)
         return features, labels.encoded(table, classes, class_names)
 
     read = _Read(
@@ -82,6 +84,7 @@ def load_file(path: Path, options: DataOptions) -> Data:
         class_names,
         public,
         0 if encoder is None else encoder.size,
+        release_of(path),
     )
     return _data(read, options)
 
@@ -107,6 +110,14 @@ def _tables(path: Path, options: DataOptions) -> tuple[Table, Table | None]:
             f"shape {train.features.shape[1:]}, or of another type. Write both alike."
         )
     return train, test
+
+
+def _said(scale: Scale) -> str:
+    """The bounds of columns in words."""
+    if isinstance(scale, dict):
+        return ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in scale.items())
+    pairs = [pair for pair in scale if isinstance(pair, tuple)] or [scale]
+    return ", ".join(" to ".join(f"{bound:g}" for bound in pair) for pair in pairs)
 
 
 def _data(read: _Read, options: DataOptions) -> Data:
@@ -135,8 +146,7 @@ def _data(read: _Read, options: DataOptions) -> Data:
     elif kind == "table":
         public += (f"the number of feature columns, {shape[0]}",)
         if options.scale is not None:
-            low, high = options.scale
-            public += (f"feature bounds {low:g} to {high:g} (a given option)",)
+            public += (f"feature bounds {_said(options.scale)} (a given option)",)
     return Data(
         name=path.stem if path.is_file() else path.resolve().name,
         train=split_of(*train),
@@ -148,4 +158,5 @@ def _data(read: _Read, options: DataOptions) -> Data:
         treated_as_public=public,
         found_at=str(path),
         token_ids=read.token_ids,
+        release=read.release,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.options import Bounds, Scale
 from tacit.errors import DataError
 
 SPLIT_SEED = 20_170_814
@@ -22,12 +23,16 @@ AnyArray = NDArray[Any]
 
 @dataclass(frozen=True)
 class Table:
-    """Features [n, columns], images (uint8, four dimensions) or texts [n]; labels as they came."""
+    """Features [n, columns], images (uint8, four dimensions) or texts [n]; labels as they came.
+
+    `columns` names the features where the file does.
+    """
 
     features: AnyArray
     labels: AnyArray
     source: str
     first_row: int
+    columns: tuple[str, ...] = ()
 
 
 def row_name(index: int, first_row: int) -> str:
@@ -43,7 +48,7 @@ def checked_table(
         raise DataError(f"{source}: holds no records. Give a file with at least one.")
     if features.dtype != object:
         features = _finite(features, columns, source, first_row)
-    return Table(features, labels, source, first_row)
+    return Table(features, labels, source, first_row, tuple(columns or ()))
 
 
 def _finite(
@@ -62,11 +67,45 @@ def _finite(
     return single
 
 
-def scaled(features: AnyArray, bounds: tuple[float, float]) -> AnyArray:
+def scaled(table: Table, scale: Scale) -> AnyArray:
     """Features clipped to public bounds and mapped to [-1, 1]; no bound comes from the data."""
-    low, high = bounds
-    unit = (np.clip(features.astype(np.float64), low, high) - low) / (high - low)
+    low, high = np.array(_column_bounds(table, scale), np.float64).T
+    unit = (np.clip(table.features.astype(np.float64), low, high) - low) / (high - low)
     return np.asarray(2 * unit - 1, np.float32)
+
+
+def _column_bounds(table: Table, scale: Scale) -> list[Bounds]:
+    """One pair for each column; a column without one, or a pair without a column, is an error."""
+    count = table.features.shape[1]
+    names = table.columns or tuple(str(at) for at in range(count))
+    if isinstance(scale, dict):
+        unknown = [name for name in scale if name not in names]
+        absent = [name for name in names if name not in scale]
+        if unknown:
+            raise DataError(
+                f"scale: {table.source} has no feature column {_some(unknown)}. Its feature"
+                f" columns: {_some(names)}."
+            )
+        if absent:
+            raise DataError(
+                f"scale: no bounds for {_some(absent)} of {table.source}. Give every feature"
+                f" column a pair."
+            )
+        return [scale[name] for name in names]
+    pairs = [pair for pair in scale if isinstance(pair, tuple)]
+    if not pairs:
+        low, high = (float(bound) for bound in scale if not isinstance(bound, tuple))
+        return [(low, high)] * count
+    if len(pairs) != count:
+        raise DataError(
+            f"scale: {len(pairs)} pairs, but {table.source} has {count} feature columns"
+            f" ({_some(names)}). Give one pair for each, in this order."
+        )
+    return pairs
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
 
 def divided(

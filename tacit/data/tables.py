@@ -119,7 +119,8 @@ def _no_number(path: Path, cells: list[str], columns: _Columns, row: int) -> Dat
     return DataError(
         f"{path}: {_csv_row(row)}, column {columns.names[at]!r} is {reason}. Features must be "
         f"numbers; encode, repair or remove the column, or name it with text_column if it holds "
-        f"the texts to train on."
+        f"the texts to train on. Labels are read from {columns.names[columns.label]!r}; "
+        f"label_column names another."
     )
 
 

@@ -1,15 +1,20 @@
-"""Plain SGD: the non-private baseline. Its ledger says so and no certificate is issued for it."""
+"""Plain SGD: the non-private baseline. Its ledger says so and no certificate is issued for it.
+
+On vectors that were released before it is post-processing, and the release's guarantee carries
+over to the weights.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import torch
-from dp_accounting import DpEvent, NonPrivateDpEvent
+from dp_accounting import DpEvent, NonPrivateDpEvent, NoOpDpEvent
 from torch import nn
 
 from tacit.clipping.contract import Batch, Layout, LossFunction, check_losses
-from tacit.data.batches import Gatherer
+from tacit.data.batches import Gatherer, TensorRecords
+from tacit.data.released import Release
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.method_sections import PlainRecipe
 from tacit.methods.base import Method, Promise
@@ -21,7 +26,11 @@ from tacit.privacy.relations import Relation
 
 
 class PlainSgd(Method):
-    """Mean gradients of shuffled batches, without clipping or noise: protects nothing."""
+    """Mean gradients of shuffled batches, without clipping or noise: protects nothing.
+
+    Guarantee: with `release`, the weights are a function of what that release gave away and of
+    public values. The first step is charged with the whole release, the others with nothing.
+    """
 
     def __init__(
         self,
@@ -31,8 +40,10 @@ class PlainSgd(Method):
         gatherer: Gatherer,
         optimizer: PrivateOptimizer,
         source: RandomSource,
+        release: Release | None = None,
     ) -> None:
         self._model = model
+        self._release = release
         self._layout = Layout.of(model, lambda names: [0] * len(names))
         self._sampler = sampler
         self._gatherer = gatherer
@@ -40,16 +51,21 @@ class PlainSgd(Method):
         self._source = source
         self.promise = Promise(
             method="plain",
-            relation=Relation.ADD_OR_REMOVE_ONE,
+            relation=release.relation if release else Relation.ADD_OR_REMOVE_ONE,
             steps=steps,
-            released=("the weights after every step",),
+            released=(
+                *(("the vectors that it trains on, before this run",) if release else ()),
+                "the weights after every step",
+            ),
             sampling="shuffled batches",
-            proof=None,
-            details={"records": sampler.records},
+            proof="docs/proofs/sanitization.md" if release else None,
+            details={"records": sampler.records, **_variant(release)},
         )
 
     def charge(self, step: int) -> DpEvent:
-        return NonPrivateDpEvent()
+        if self._release is None:
+            return NonPrivateDpEvent()
+        return NoOpDpEvent() if step else self._release.event
 
     def draw(self, step: int) -> Iterable[Batch]:
         seed = self._source.torch_seed("augmentation", step)
@@ -70,6 +86,13 @@ class PlainSgd(Method):
         self._optimizer.apply(unprotected(total / max(rows, 1), self._layout), step)
 
 
+def _variant(release: Release | None) -> dict[str, str]:
+    if release is None:
+        return {}
+    head = release.ledger_head
+    return {"variant": f"post-processing of the release whose ledger ends with {head}"}
+
+
 def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:
     """The baseline of a recipe."""
     count, size = len(parts.records), parts.recipe.training.batch_size
@@ -80,4 +103,5 @@ def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:
         parts.gatherer(),
         parts.optimizer,
         parts.source,
+        parts.records.release if isinstance(parts.records, TensorRecords) else None,
     )

@@ -66,10 +66,9 @@ def issue(
         raise LedgerError("the ledger does not start with a promise; it was cut or is not ours")
     promise = entries[0].body
     at_delta = float(promise["delta"]) if delta is None else delta
-    planned = events.from_json(promise["planned"])
     charged = spent(list(entries))
     relation = Relation(promise["relation"])
-    covering = _larger(planned, charged, at_delta, relation, accountant)
+    covering = covered(entries, at_delta, accountant)
     shown = [
         each
         for each in dict.fromkeys((*SHOWN_RELATIONS, relation))
@@ -120,12 +119,23 @@ def issue(
     if release and "outcome" in release:
         certificate["outcome"] = release["outcome"]
     certificate["assumptions"] = list(ASSUMPTIONS) if private else []
-    if not private:
-        certificate["budget"] = None
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None
     return certificate
+
+
+def covered(
+    entries: Sequence[Entry],
+    delta: float | None = None,
+    accountant: Accountant = Accountant.PLD,
+) -> DpEvent:
+    """What the certificate of a ledger covers: what was planned, or charged where that is more."""
+    promise = entries[0].body
+    at_delta = float(promise["delta"]) if delta is None else delta
+    relation = Relation(promise["relation"])
+    both = (events.from_json(promise["planned"]), spent(list(entries)))
+    return max(both, key=lambda e: accountants.epsilon(e, at_delta, relation, accountant))
 
 
 def is_written(issued: Json) -> bool:
@@ -152,13 +162,6 @@ def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]]:
         [alpha, math.floor(float(beta) * 1e6) / 1e6]
         for alpha, beta in zip(_FALSE_ALARMS, misses, strict=True)
     ]
-
-
-def _larger(
-    planned: DpEvent, charged: DpEvent, delta: float, relation: Relation, accountant: Accountant
-) -> DpEvent:
-    cost = [accountants.epsilon(e, delta, relation, accountant) for e in (planned, charged)]
-    return planned if cost[0] >= cost[1] else charged
 
 
 def _named(accountant: Accountant, event: DpEvent, delta: float, shown: Sequence[Relation]) -> str:

@@ -169,6 +169,34 @@ def test_text_columns_that_cannot_be_read(csv_file, parquet_file):
         load(parquet_file(note=[1, 2], label=[0, 1]), text_column="note")
 
 
+@pytest.mark.parametrize(
+    "scale",
+    [[[0, 10], [-100, 100]], {"height": [-100, 100], "age": [0, 10]}],
+    ids=["list", "names"],
+)
+def test_every_column_may_have_bounds_of_its_own(csv_file, scale):
+    path = csv_file("age,label,height\n5,0,50\n20,1,-100\n")
+    data = load(path, scale=scale)
+    assert data.train.features.tolist() == [[0.0, 0.5], [1.0, -1.0]]
+    said = next(text for text in data.treated_as_public if text.startswith("feature bounds"))
+    assert "0 to 10" in said and "-100 to 100" in said
+
+
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [
+        ([[0, 1]], "1 pairs, but .* has 2 feature columns .age, height."),
+        ({"age": [0, 1]}, "no bounds for height"),
+        ({"age": [0, 1], "height": [0, 1], "weight": [0, 1]}, "no feature column weight"),
+        ({"age": [1, 0], "height": [0, 1]}, "for column 'age'"),
+    ],
+)
+def test_bounds_must_fit_the_columns(csv_file, scale, reason):
+    path = csv_file("age,label,height\n5,0,50\n20,1,-100\n")
+    with pytest.raises(DataError, match=reason):
+        load(path, scale=scale)
+
+
 def test_scale_clips_and_maps(csv_file):
     path = csv_file("a,label\n0,0\n5,1\n10,0\n99,1\n-99,0\n")
     data = load(path, scale=(0, 10))

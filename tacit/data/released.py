@@ -1,0 +1,50 @@
+"""Vectors that were released before, recognised by the ledger that lies beside them.
+
+What is trained on them is post-processing: it costs what the release cost, once, and nothing more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from dp_accounting import DpEvent
+
+from tacit.errors import DataError
+from tacit.privacy import certificate, ledger
+from tacit.privacy.relations import Relation
+
+
+@dataclass(frozen=True)
+class Release:
+    """What releasing the records cost, under which relation, and the ledger that says so."""
+
+    event: DpEvent
+    relation: Relation
+    ledger_head: str
+
+
+def release_of(path: Path) -> Release | None:
+    """The release that this file is, if a whole ledger beside it names the file.
+
+    Guarantee: the file's bytes are those that the ledger was charged for. A file that was changed
+    since is refused, because training on it would be taken for training on the release.
+    """
+    beside = path.parent / "ledger.jsonl"
+    if not beside.is_file():
+        return None
+    entries = ledger.read(beside)
+    named = {e.body["file"]: e.body["sha256"] for e in entries if e.kind == "export"}
+    if path.name not in named:
+        return None
+    if named[path.name] != hashlib.sha256(path.read_bytes()).hexdigest():
+        raise DataError(
+            f"{path}: its ledger names other contents; it was changed or damaged since it was"
+            " released. Restore it, or move it away from the ledger to train on it without a"
+            " guarantee"
+        )
+    if entries[-1].kind != "release":
+        raise DataError(f"{path}: its release was not finished. Run tacit sanitize again elsewhere")
+    relation = Relation(entries[0].body["relation"])
+    return Release(certificate.covered(entries), relation, entries[-1].hash)
