@@ -84,7 +84,7 @@ class TensorRecords:
         return self._labels
 
     def batch(self, indices: Tensor) -> Batch:
-        x = self.features[indices]
+        x = self.features.index_select(0, indices)
         x = x.float().div_(255) if x.dtype == torch.uint8 else _single(x)
         if self._mean is not None and self._std is not None:
             x = (x - self._mean) / self._std
