@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from tacit.clipping.engines import EngineName
 from tacit.data.batches import Augmentation
+from tacit.data.generated import Pictures
 from tacit.models import InitialWeights
 from tacit.optim import Schedule
 from tacit.privacy.relations import Relation
@@ -23,6 +24,7 @@ Number = BeforeValidator(_number)
 Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Number, Field(ge=0, allow_inf_nan=False)]
 Clip = Annotated[float, Number, Field(ge=1e-6, le=1e6)]
+Share = Annotated[float, Number, Field(ge=0, le=1)]
 UpToOne = Annotated[float, Number, Field(gt=0, le=1)]
 Fraction = Annotated[float, Number, Field(ge=0, lt=1)]
 Count = Annotated[int, Number, Field(gt=0)]
@@ -62,6 +64,11 @@ class ScatteringRecipe(Section):
     """Subtract the mean over generated images, which stand in for public data."""
     upright: bool = False
     """Take out slant and place of each image first, for handwriting."""
+    whitened: Share = 0.0
+    """How far directions in which generated images vary much are shortened: 0 is not at all, 1
+    until they vary like others."""
+    pictures: Pictures = "auto"
+    """What the generated images show by which features are centred or whitened."""
 
 
 class PatchesRecipe(Section):

@@ -162,6 +162,8 @@ def _function(chosen: FeaturesRecipe, data: Data) -> RecordFeatures:
         chosen.mirrored,
         chosen.centred,
         chosen.upright,
+        chosen.whitened,
+        chosen.pictures,
     )
 
 

@@ -43,7 +43,9 @@ class Plan:
     every_setting: bool = True
     threads: int = 2
     longest_step: float = 30.0
-    tolerance: float = 1e-3
+    tolerance: float = 5e-3
+    """Rounding alone may send a gradient another way through ReLU and pooling: single precision
+    differs from double by up to 4e-3 on the convnet; peers that are wrong differ by 2e-2 or more."""
 
 
 @dataclass

@@ -16,6 +16,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,12 +25,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.data.generated import GeneratedImages
+from tacit.data.generated import GeneratedImages, Pictures
 from tacit.data.loaded import Data, Split
 from tacit.data.places import user_cache
 from tacit.data.published import DATASETS
 from tacit.data.scattering import Scattering
 from tacit.data.upright import upright as set_upright
+from tacit.data.whitening import GENERATED, Whitening
 from tacit.errors import ArgumentError
 
 _ROWS = 64
@@ -62,7 +64,9 @@ class ScatteringFeatures:
     they get mean 0 and variance 1. With `mirrored`, those of the image and of its mirror image are
     averaged and the left half is kept: the right one says the same again. With `centred`, the mean
     over generated images is subtracted: what all records share makes gradients long and tells no
-    class from another. With `upright`, slant and place of strokes are taken out first.
+    class from another. With `whitened` above 0, directions in which generated images vary much
+    are shortened as well (`Whitening`). With `upright`, slant and place of strokes are taken out
+    first.
     """
 
     def __init__(
@@ -74,6 +78,8 @@ class ScatteringFeatures:
         mirrored: bool,
         centred: bool = False,
         upright: bool = False,
+        whitened: float = 0.0,
+        pictures: Pictures = "auto",
     ) -> None:
         if len(shape) != 3:
             raise ArgumentError(
@@ -90,10 +96,14 @@ class ScatteringFeatures:
             "mirrored": mirrored,
             "centred": centred,
             **({"upright": 1} if upright else {}),
+            **({"whitened": whitened} if whitened else {}),
+            **({"pictures": pictures} if pictures != "auto" else {}),
         }
         mirror = ", averaged with those of its mirror image" if mirrored else ""
         image = "image, set upright by its own moments" if upright else "image"
         middle = f" and centred by {_GENERATED} generated images" if centred else ""
+        if whitened:
+            middle = f" and whitened (power {whitened:g}) by {GENERATED} generated images"
         self.described = (
             f"the scattering transform of each {image} (scale {scale}, {angles} angles{mirror}),"
             f" normalised within the image in {groups} groups{middle}: a fixed function of one"
@@ -105,19 +115,35 @@ class ScatteringFeatures:
                 f"features.groups is {groups}, which does not divide the {paths} channels; choose a"
                 " divisor"
             )
-        self._centre = torch.zeros(1)
-        if centred:
-            public = GeneratedImages.draw(_GENERATED, shape, _SEED).pixels
-            self._centre = self.compute(public).mean(0)
+        self._shape, self._pictures = shape, pictures
+        self._centred, self._power = centred, whitened
 
     def compute(self, rows: Tensor) -> Tensor:
         """[n, channels, height, width] in bytes or in [0, 1] → [n, paths, …]."""
+        found = self._normalised(rows)
+        if self._power:
+            return self._whitening(found.flatten(1)).view_as(found)
+        return found - self._centre if self._centred else found
+
+    @cached_property
+    def _centre(self) -> Tensor:
+        return self._of_generated(_GENERATED).mean(0)
+
+    @cached_property
+    def _whitening(self) -> Whitening:
+        return Whitening.by(self._of_generated(GENERATED).flatten(1), self._power)
+
+    def _of_generated(self, count: int) -> Tensor:
+        drawn = GeneratedImages.draw(count, self._shape, _SEED, self._pictures).pixels
+        return torch.cat([self._normalised(rows) for rows in drawn.split(_GENERATED)])
+
+    def _normalised(self, rows: Tensor) -> Tensor:
         scaled = rows.float() / 255 if rows.dtype == torch.uint8 else rows
         paths = self._paths(set_upright(scaled) if self._upright else scaled)
         grouped = paths.reshape(len(paths), self._groups, -1)
         centred = grouped - grouped.mean(2, keepdim=True)
         spread = centred.square().mean(2, keepdim=True).add(1e-5).sqrt()
-        return (centred / spread).view_as(paths) - self._centre
+        return (centred / spread).view_as(paths)
 
     def _paths(self, images: Tensor) -> Tensor:
         paths = self._transform(images)

@@ -2,19 +2,23 @@
 
 Colour images are dead leaves (Lee, Mumford and Huang 2001): discs and bars of random size, colour
 and stripes that cover each other, whose edges and scales follow those of photographs. Images of one
-channel are strokes: a few thick curves on an empty ground. Each image has a label, the kind of its
-last and largest shape, for encoders that learn by telling kinds apart.
+channel are strokes unless asked otherwise: a few thick curves on an empty ground. Each image has a
+label, the kind of its last and largest shape, for encoders that learn by telling kinds apart.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ArgumentError
+
+Pictures = Literal["auto", "strokes", "leaves"]
+"""What images show; "auto" draws strokes for one channel, leaves for more."""
 
 KINDS = 10
 """Labels of generated images."""
@@ -35,7 +39,9 @@ class GeneratedImages:
     kinds: Tensor
 
     @classmethod
-    def draw(cls, count: int, shape: tuple[int, ...], seed: int) -> GeneratedImages:
+    def draw(
+        cls, count: int, shape: tuple[int, ...], seed: int, pictures: Pictures = "auto"
+    ) -> GeneratedImages:
         """`count` images of this shape; the same seed gives the same images."""
         if len(shape) != 3 or min(shape[1:]) < 4:
             raise ArgumentError(
@@ -44,7 +50,8 @@ class GeneratedImages:
             )
         generator = torch.Generator().manual_seed(seed)
         kinds = torch.randint(0, KINDS, (count,), generator=generator)
-        make = _strokes if shape[0] == 1 else _leaves
+        usual: Pictures = "strokes" if shape[0] == 1 else "leaves"
+        make = _strokes if (usual if pictures == "auto" else pictures) == "strokes" else _leaves
         parts = [make(k, shape, generator) for k in kinds.split(_BATCH)]
         return cls(torch.cat(parts), kinds)
 

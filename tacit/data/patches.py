@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.data.generated import GeneratedImages
+from tacit.data.whitening import GENERATED, of_length
 from tacit.errors import ArgumentError
 
 _PER_IMAGE = 10
@@ -23,8 +24,6 @@ _CONTRAST = 1e-2
 _FLOOR = 1e-5
 _ROWS = 8
 _SEED = 20_171_127
-GENERATED = 6000
-"""Images from which patches and statistics of the features are taken."""
 
 
 class PatchFeatures(nn.Module):
@@ -111,7 +110,7 @@ def drawn_patches(pixels: Tensor, features: PatchFeatures) -> Tensor:
 
 
 class WhitenedPatchFeatures:
-    """A record's answers to patches, whitened to `width` directions, of length one.
+    """A record's answers to patches, whitened to `width` directions, all of one length.
 
     Whitening makes directions of little variance count as much as others: a private gradient has
     the same noise in all, and would not see them otherwise.
@@ -128,7 +127,7 @@ class WhitenedPatchFeatures:
         self._shape, self._width = shape, min(width, 2 * count * grid * grid, GENERATED)
         self._features = PatchFeatures(shape[0], count, size, grid, mirrored=mirrored)
         self.key: dict[str, Any] = {
-            "function": "patches 1",
+            "function": "patches 2",
             "shape": shape,
             "count": count,
             "size": size,
@@ -144,11 +143,11 @@ class WhitenedPatchFeatures:
         )
 
     def compute(self, rows: Tensor) -> Tensor:
-        """[n, channels, height, width] in bytes or in [0, 1] → [n, width], each of length one."""
+        """[n, channels, height, width] in bytes or in [0, 1] → [n, width], all of one length."""
         scaled = rows.float() / 255 if rows.dtype == torch.uint8 else rows
         centre, directions = self._whitening
         found = (self._features.answers(scaled) - centre) @ directions
-        return torch.div(found, found.norm(dim=1, keepdim=True).clamp_min(1e-6))
+        return of_length(found)
 
     @cached_property
     def _whitening(self) -> tuple[Tensor, Tensor]:

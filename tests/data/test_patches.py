@@ -1,4 +1,4 @@
-"""Answers to patches of generated images: one record at a time, whitened, of length one."""
+"""Answers to patches of generated images: one record at a time, whitened, of one length."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit import config
-from tacit.data import patches
+from tacit.data import patches, whitening
 from tacit.data.generated import GeneratedImages
 from tacit.data.patches import PatchFeatures, WhitenedPatchFeatures
 from tacit.errors import ArgumentError
@@ -65,12 +65,12 @@ def test_an_image_and_its_mirror_image_have_the_same_mirrored_features() -> None
     assert not torch.allclose(plain.compute(x), plain.compute(x.flip(3)), atol=0.05)
 
 
-def test_features_have_length_one_and_are_whitened_by_generated_images() -> None:
+def test_features_have_one_length_and_are_whitened_by_generated_images() -> None:
     made = function()
     found = made.compute(images(30))
     assert found.shape == (30, 60)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(30))
-    drawn = GeneratedImages.draw(patches.GENERATED, (1, 9, 8), patches._SEED).pixels
+    torch.testing.assert_close(found.norm(dim=1), torch.full((30,), whitening.LENGTH))
+    drawn = GeneratedImages.draw(whitening.GENERATED, (1, 9, 8), patches._SEED).pixels
     centre, directions = made._whitening
     answers = (made._features.answers(drawn) - centre) @ directions
     covariance = answers.T @ answers / len(answers)
