@@ -1,6 +1,7 @@
 """Features of records: one record at a time, normalised within it, kept where that is allowed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +24,13 @@ def images(count: int, channels: int = 1) -> Tensor:
 
 
 def function(
-    groups: int = 5, mirrored: bool = False, centred: bool = False, upright: bool = False
+    groups: int = 5,
+    mirrored: bool = False,
+    centred: bool = False,
+    upright: bool = False,
+    whitened: float = 0.0,
 ) -> ScatteringFeatures:
-    return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored, centred, upright)
+    return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored, centred, upright, whitened)
 
 
 def data(name: str, count: int = 70) -> Data:
@@ -39,8 +44,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tacit" / "features"
 
 
-@pytest.mark.parametrize("given", [{}, {"mirrored": True}, {"centred": True}, {"upright": True}])
-def test_a_changed_record_changes_its_own_features_and_no_others(given: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"mirrored": True}, {"centred": True}, {"upright": True}, {"whitened": 0.5}],
+    ids=lambda given: next(iter(given), "plain"),
+)
+def test_a_changed_record_changes_its_own_features_and_no_others(given: dict[str, Any]) -> None:
     before, after = images(20), images(20)
     after[7] = 255 - after[7]
     one, two = (function(**given).compute(x) for x in (before, after))
