@@ -17,6 +17,7 @@ from tacit.models import batch_norm
 from tacit.noise.gaussian import GaussianNoise
 
 _ROWS = 512
+_ENOUGH = 1024
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Statistics:
         """The model with buffers as they would be released now; it trains without any."""
         try:
             if self.kind == "public" and self.public is not None:
-                batch_norm.fill_from_public(self.model, lambda: _all_of(self.public))
+                batch_norm.fill_from_public(self.model, lambda: _some_of(self.public))
             for name, layer in batch_norm.layers(self.model).items():
                 if f"moments.{name}" in self.memory:
                     batch_norm.fill(layer, *self.memory[f"moments.{name}"].chunk(2))
@@ -51,7 +52,7 @@ class Statistics:
 
     def everyone(self) -> Iterable[Batch]:
         """All training records, as often as one asks for them."""
-        return _Everyone(self.records)
+        return _First(self.records, len(self.records))
 
     def release(self, step: int, batches: Iterable[Batch]) -> None:
         """Noised moments of one layer after the other, as a model at inference reaches them.
@@ -83,15 +84,17 @@ class Statistics:
         return self.noise.privatise(clipped, step, len(self.records)).vector
 
 
-def _all_of(records: Records | None) -> Iterable[Batch]:
+def _some_of(records: Records | None) -> Iterable[Batch]:
+    """As many public records as tell a layer's moments; a deep network passes them often."""
     assert records is not None
-    return _Everyone(records)
+    return _First(records, min(len(records), _ENOUGH))
 
 
 @dataclass(frozen=True)
-class _Everyone:
+class _First:
     records: Records
+    count: int
 
     def __iter__(self) -> Iterator[Batch]:
         gatherer = Gatherer(self.records, _ROWS, 1, ())
-        return gatherer.micro_batches(np.arange(len(self.records)), 0)
+        return gatherer.micro_batches(np.arange(self.count), 0)

@@ -9,7 +9,7 @@ normalises by whatever batch it is given.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
@@ -88,16 +88,26 @@ def record_moments(model: nn.Module, layer: nn.Module, batch: Batch) -> Tensor:
 
     In evaluation mode with all earlier layers filled, a record's row depends on that record alone.
     """
-    with _input_of(layer) as seen:
+    with _input_of(layer) as seen, suppress(_Reached):
         model(batch[0])
     x = seen[0].detach().flatten(2) if seen[0].dim() > 2 else seen[0].detach().unsqueeze(2)
     return torch.cat([x.mean(2), x.square().mean(2)], 1)
 
 
+class _Reached(Exception):
+    """The pass has come to the layer; what follows is not needed."""
+
+
 @contextmanager
 def _input_of(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """The layer's first input of a pass, which ends there."""
     seen: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+
+    def reached(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(inputs[0])
+        raise _Reached
+
+    handle = layer.register_forward_pre_hook(reached)
     try:
         yield seen
     finally:
