@@ -157,12 +157,18 @@ class PrivateSearch:
 
 
 def search(
-    wanted: PrivateSearch, out: Path, *, jobs: int = 1, data_dir: Path | None = None
+    wanted: PrivateSearch,
+    out: Path,
+    *,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    announce: Callable[[], None] | None = None,
 ) -> Result:
     """Charge the whole search, make its runs, and release the best of them as the run in `out`.
 
-    Given again after an interruption, it goes on. Nothing is shown meanwhile: how many runs there
-    are, and how they do, is hidden.
+    Given again after an interruption, it goes on. `announce` is called before the first run, once
+    nothing that was given can be refused any more. Nothing is shown afterwards: how many runs
+    there are, and how they do, is hidden.
     """
     resume = RunDir(out).ledger.exists()
     run = directory(out, resume)
@@ -180,6 +186,8 @@ def search(
         else:
             book, source = Ledger.resume(run.ledger), run.load_key()[0]
             _check_same(run, book.entries[0].body, wanted.header(plan, recipes, source))
+    if announce is not None:
+        announce()
     if not any(entry.kind == "charge" for entry in book.entries):
         book.charge(0, 0, plan.event)
     return _released(run, book, *_best(wanted, recipes, run, source, jobs, data_dir))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -126,13 +126,15 @@ def tune_privately(
     score_noise: float | None = None,
     jobs: int = 1,
     data_dir: Path | None = None,
+    announce: Callable[[], None] | None = None,
 ) -> Tuned:
     """Try settings on the private data itself and release the best run alone, in `out`.
 
     Guarantee: what is released is (ε, δ)-differentially private with the recipe's ε, the search
     included. `runs` is how many there are in expectation; how many there were is hidden. With
     `score` "charged" runs are compared by a noisy count over the training records, which is part
-    of what is charged; with "public" on held-out records without protection.
+    of what is charged; with "public" on held-out records without protection. `announce` is called
+    once all that was given has been checked, before the first run.
     """
     from tacit.private_search import PrivateSearch, search
     from tacit.train import prepare, stored_recipe
@@ -147,9 +149,8 @@ def tune_privately(
     elif score_noise is not None:
         raise ArgumentError("score_noise is for score 'charged'; leave out one of the two")
     candidates = tuple(space.candidates(MOST_CANDIDATES))
-    result = search(
-        PrivateSearch(ready, candidates, count, noise), out, jobs=jobs, data_dir=data_dir
-    )
+    wanted = PrivateSearch(ready, candidates, count, noise)
+    result = search(wanted, out, jobs=jobs, data_dir=data_dir, announce=announce)
     chosen = stored_recipe(out).model_dump(mode="json")
     settings = {}
     for part in space.parts:
