@@ -152,7 +152,7 @@ class PrivateSearch:
             f" ({self.law.name}; the number itself is hidden), each with one of"
             f" {len(recipes)} settings fixed in advance and drawn at random. Only the run"
             f" {compared} is released; all others were erased. One run alone would cost"
-            f" ε = {certificate.round_up(alone):g}"
+            f" ε = {certificate.in_full(certificate.round_up(alone))}"
         )
 
 

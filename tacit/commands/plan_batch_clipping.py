@@ -130,5 +130,5 @@ def _too_small(rows: list[dict[str, Any]]) -> list[str]:
     return [
         f"the paper's central limit approximation is below the proven ε in {len(below)} of"
         f" {len(rows)} rows, by most at {worst['epochs']:.1f} epochs: claimed"
-        f" {worst['claimed']:.4f}, proven {worst['proven'][name]:.4f}"
+        f" {values.claimed(worst['claimed'], 4)}, proven {values.proven(worst['proven'][name], 4)}"
     ]

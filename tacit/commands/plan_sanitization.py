@@ -179,7 +179,7 @@ def _show(answer: dict[str, Any]) -> None:
         table.add_row("ε proven for the weights", "none")
         table.add_row("ε proven for the head alone", values.proven(answer["head_only"]))
     claimed = answer["claimed"]
-    table.add_row("ε claimed", "none" if claimed is None else values.proven(claimed))
+    table.add_row("ε claimed", "none" if claimed is None else values.claimed(claimed))
     screen.print(table)
     if answer["no_guarantee_because"]:
         screen.print(f"no guarantee: {answer['no_guarantee_because']}", style="red")

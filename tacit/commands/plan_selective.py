@@ -121,8 +121,8 @@ def _constant(
     found = schedule.proven(delta, relation)
     if epsilon is not None and found > epsilon:
         raise ArgumentError(
-            f"epsilon is {epsilon:g}, but {trials} trials cost {found:.4f}; leave out trials, or"
-            " use more noise"
+            f"epsilon is {epsilon:g}, but {trials} trials cost {values.proven(found, 4)}; leave out"
+            " trials, or use more noise"
         )
     return schedule
 
@@ -157,7 +157,7 @@ def _show(answer: dict[str, Any]) -> None:
         by_thinning = f"{values.proven(proven['thinning'])} (a* = {proven['a_star']:g})"
     table.add_row("ε by thinning", by_thinning)
     claimed = answer["claimed"]
-    table.add_row("ε claimed", "give --accepted" if claimed is None else values.proven(claimed))
+    table.add_row("ε claimed", "give --accepted" if claimed is None else values.claimed(claimed))
     screen.print(table)
     for warning in answer["warnings"]:
         screen.print(f"warning: {warning}", style="yellow")

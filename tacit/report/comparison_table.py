@@ -158,7 +158,7 @@ def _letter(index: int) -> str:
 
 
 def _claimed(group: Group) -> str:
-    return NOT_CLAIMED if group.claimed is None else values.proven(group.claimed)
+    return NOT_CLAIMED if group.claimed is None else values.claimed(group.claimed)
 
 
 def _proven(group: Group) -> str:
