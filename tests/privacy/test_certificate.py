@@ -66,7 +66,7 @@ def test_charges_beyond_the_plan_raise_the_guarantee(tmp_path: Path) -> None:
 
 
 def test_no_privacy_no_certificate(tmp_path: Path) -> None:
-    changed = {"planned": {"non-private": True}, "method": "plain"}
+    changed = {"planned": {"non-private": True}, "method": "plain", "budget": None}
     issued = certificate.issue(entries(tmp_path, 1, **changed))
     assert issued["guarantee"] is None and issued["proven"] == {}
     assert issued["assumptions"] == [] and issued["budget"] is issued["accountant"] is None
