@@ -26,6 +26,11 @@ class Chart:
     wide: bool = False
     cropped: bool = False
 
+    @property
+    def points(self) -> int:
+        """How many rows of numbers it draws."""
+        return max(len(self.rows) - 1, 0)
+
     def markup(self) -> str:
         """The figure as HTML; its class is its name."""
         kind = f"{self.name} wide" if self.wide else self.name

@@ -49,9 +49,11 @@ def write_comparison(groups: Sequence[Group], notes: Sequence[str], out: Path) -
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"cannot write to {str(out)!r} ({error.strerror}); choose another --out"
+            f"cannot write to {str(out)!r} ({error.strerror}); choose another directory"
         ) from error
-    charts, matrices = comparison_charts(groups), confusion_charts(groups)
+    every, matrices = comparison_charts(groups), confusion_charts(groups)
+    charts = [chart for chart in every if chart.points > 1]
+    alone = [chart.title for chart in every if chart.points < 2]
     files = {
         f"figures/{chart.name}.{kind}": text
         for chart in (*charts, *matrices)
@@ -63,7 +65,7 @@ def write_comparison(groups: Sequence[Group], notes: Sequence[str], out: Path) -
         "notes": list(notes),
         "figures": list(files),
     }
-    page = render(groups, notes, charts, matrices)
+    page = render(groups, notes, charts, matrices, alone)
     for name in _stale(out / "compare.json", files):
         (out / name).unlink(missing_ok=True)
     for name, text in files.items():
@@ -78,8 +80,12 @@ def render(
     notes: Sequence[str],
     charts: Sequence[Chart],
     matrices: Sequence[Chart],
+    alone: Sequence[str],
 ) -> str:
-    """The whole page as text; the same runs give the same page."""
+    """The whole page as text; the same runs give the same page.
+
+    `alone` names figures that are left out: they would have a single point, and nothing beside it.
+    """
     runs = sum(len(group.members) for group in groups)
     counted = f"{_plural(len(groups), 'group')} of {_plural(runs, 'run')}"
     verified = (
@@ -95,7 +101,7 @@ def render(
         for part in (
             box("warning", "note", "Before you compare", warnings(groups)),
             _results(groups, notes),
-            _figures(charts),
+            _figures(charts, alone),
             _time_to_accuracy(groups),
             _side_by_side(matrices),
             _differences(groups),
@@ -134,12 +140,17 @@ def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
     )
 
 
-def _figures(charts: Sequence[Chart]) -> str:
-    if not charts:
-        empty = "No run has an evaluation, so there is nothing to draw."
-        return section("figures", "Figures", paragraph(empty, "quiet"))
+def _figures(charts: Sequence[Chart], alone: Sequence[str]) -> str:
     drawn = "".join(chart.markup() for chart in charts)
-    return section("figures", "Figures", f'<div class="figures">{drawn}</div>')
+    said = f"Left out, because a single point would stand in it: {'; '.join(alone)}."
+    empty = "No run has an evaluation, so there is nothing to draw."
+    return section(
+        "figures",
+        "Figures",
+        f'<div class="figures">{drawn}</div>' if drawn else "",
+        paragraph(said, "quiet") if alone else "",
+        paragraph(empty, "quiet") if not (charts or alone) else "",
+    )
 
 
 def _side_by_side(matrices: Sequence[Chart]) -> str:
