@@ -27,6 +27,7 @@ from tacit.report.markup import (
     paragraph,
     section,
     table,
+    unbroken,
 )
 
 _FIGURE = re.compile(r"figures/[\w-]+\.(svg|csv)")
@@ -122,7 +123,7 @@ def render(
 def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
     used = columns(groups)
     others = used[1:]
-    rows = [[_named(g), *(Cell(_unbroken(c.text(g)), c.value(g)) for c in others)] for g in groups]
+    rows = [[_named(g), *(Cell(unbroken(c.text(g)), c.value(g)) for c in others)] for g in groups]
     words = [index for index, column in enumerate(used) if column.words]
     said = (
         "Proven ε is a limit that a proof backs: rely on it. Claimed ε is what a paper's own "
@@ -242,12 +243,7 @@ def _title(groups: Sequence[Group]) -> str:
 
 def _named(group: Group) -> Cell:
     """Its label, with the whole title of its recipe on hover."""
-    return Cell(_unbroken(group.label), group.label, group.first.run.title)
-
-
-def _unbroken(text: str) -> str:
-    """The text with formulas that no line break may tear apart."""
-    return re.sub(" ([≤±≥=]) ", "\u00a0\\1\u00a0", text)
+    return Cell(unbroken(group.label), group.label, group.first.run.title)
 
 
 def _plural(number: int, word: str) -> str:

@@ -70,7 +70,7 @@ def test_the_page_is_whole_and_says_everything(found: Page) -> None:
         ),
         *(
             "61.00%\u00a0±\u00a01.01",
-            "Every proven ε here holds at δ = 1e-5",
+            "Every proven ε here holds at δ\u00a0=\u00a01e-5",
             "no privacy guarantee",
         ),
         *("Accuracy against proven ε", "Accuracy against claimed ε, which is no guarantee"),
