@@ -77,7 +77,11 @@ def sanitization(
     """Plan training on noised activations: features are private, labels are public."""
     accountants.check_delta(delta)
     if (noise is None) == (epsilon is None):
-        raise ArgumentError("give noise or epsilon, and leave out the other, which is solved for")
+        state = "missing" if noise is None else "given"
+        raise ArgumentError(
+            f"noise and epsilon are both {state}: give noise, such as 1, for the ε it costs, or"
+            " epsilon, such as 3, for the noise it takes"
+        )
     sanitizer = Sanitizer(width, 1.0, value_range.value, dropout, mask.value)
     schedule = SanitizedSchedule(
         guarantee.value,

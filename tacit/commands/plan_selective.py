@@ -51,7 +51,10 @@ def selective_update(
     """Plan selective updates: candidates by DP-SGD, kept where a noisy test says so."""
     accountants.check_delta(delta)
     if trials is None and epsilon is None:
-        raise ArgumentError("trials and epsilon are both missing; give one of them")
+        raise ArgumentError(
+            "trials and epsilon are missing: give trials, such as 1000, for the ε they cost, or"
+            " epsilon, such as 3, for the trials it allows"
+        )
     if accepted is not None and trials is not None and not 0 <= accepted <= trials:
         raise ArgumentError(f"accepted is {accepted}; it must lie between 0 and the trials")
     method = str(context.info_name)
