@@ -48,7 +48,7 @@
   document.querySelectorAll(".scroll").forEach((wide) => {
     const hint = document.createElement("p");
     hint.className = "more";
-    hint.textContent = "There are more columns: scroll the table sideways \u2192";
+    hint.textContent = "More columns: scroll the table sideways \u2192";
     wide.before(hint);
     const measure = () => { hint.hidden = wide.scrollWidth <= wide.clientWidth; };
     new ResizeObserver(measure).observe(wide);

@@ -147,7 +147,7 @@ def test_a_claim_is_compared_as_it_is_shown(tmp_path: Path, claimed: float, word
 
 
 def test_the_caption_says_how_many_points_are_drawn(found: Page) -> None:
-    assert "Proven ε at 7 points of the training at δ = 1e-5." in found.text
+    assert "Proven ε at 7 points of the training at δ\u00a0=\u00a01e-5." in found.text
 
 
 def test_the_footer_says_what_no_ledger_covers(found: Page) -> None:
@@ -216,7 +216,7 @@ def test_a_budget_for_another_delta_is_not_drawn(tmp_path: Path) -> None:
     found = page(tmp_path, certificate(), metrics(1, 0, delta=1e-6, epsilon_curve=[[1, 9.0]]))
     assert "budget ε" not in found.text
     assert "without its budget" in found.text
-    assert "at δ = 1e-6" in found.text
+    assert "at δ\u00a0=\u00a01e-6" in found.text
     assert "Do not rely" not in found.text
 
 
