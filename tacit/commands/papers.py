@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -146,9 +145,7 @@ def _print(item: str, found: list[Result], *, as_json: bool, remark: str = "") -
             "" if row.epsilon is None else f"{row.epsilon:g}",
             _accuracy(each),
             f"{len(each.runs)}/{each.wanted}",
-            _epsilon(each.claimed, values.claimed, row.equal == "claimed"),
-            _epsilon(each.proven, values.proven, row.equal == "proven"),
-            _epsilon(each.audited, values.audited),
+            *_three(each),
             _time(each.minutes),
         )
     screen.print(table)
@@ -182,6 +179,15 @@ def _accuracy(each: Result) -> str:
     return f"{values.percent(each.accuracy).rstrip('%')}{spread}"
 
 
-def _epsilon(value: float | None, shown: Callable[[float], str], equal: bool = False) -> str:
-    mark = "=" if equal else ""
-    return mark + shown(value) if value is not None else mark or "none"
+def _three(each: Result) -> list[str]:
+    """ε claimed, proven and audited of the runs; = before the one that is held at the paper's."""
+    found = {
+        "claimed": (each.claimed, values.claimed),
+        "proven": (each.proven, values.proven),
+        "audited": (each.audited, values.audited),
+    }
+    absent = "none" if each.runs else ""
+    return [
+        ("=" if name == each.row.equal else "") + (absent if epsilon is None else shown(epsilon))
+        for name, (epsilon, shown) in found.items()
+    ]
