@@ -81,8 +81,9 @@ class PrivateSearch:
         if self.score_noise is None and not self.recipe.data.holdout:
             raise ArgumentError(
                 "data.holdout is 0: runs would be compared on the test set, which is for the end."
-                " Hold out records that may be treated as public, such as --set data.holdout=1000,"
-                " or compare by a charged score: --score charged"
+                " Hold out records that may be treated as public, such as data.holdout=1000 in the"
+                " recipe, or compare by a charged score: --score charged (in Python:"
+                ' score="charged")'
             )
 
     def plan(self) -> tuple[SelectionPlan, tuple[Recipe, ...]]:
@@ -203,8 +204,8 @@ def _check_same(run: RunDir, written: dict[str, Any], header: dict[str, Any]) ->
     differing = [key for key in header if header[key] != written.get(key) and key != "versions"]
     if differing:
         raise RunError(
-            f"{run.path} holds a search that differs in {', '.join(differing)}; give the command it"
-            " was started with, or choose another --out. What it spent stays in its ledger"
+            f"{run.path} holds a search that differs in {', '.join(differing)}; give what it was"
+            " started with, or choose another directory. What it spent stays in its ledger"
         )
 
 
@@ -265,7 +266,8 @@ def _score(wanted: PrivateSearch, training: Training, place: int, source: Random
     if accuracy is None:
         raise ArgumentError(
             "labels are not class numbers, so there is no number of right answers to compare by;"
-            " compare on records that are treated as public: --score public"
+            " compare on records that are treated as public: --score public (in Python:"
+            ' score="public")'
         )
     noise = float(source.normal("score", place, 1)[0])
     return (accuracy * len(records) + wanted.score_noise * noise) / len(records)

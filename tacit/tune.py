@@ -83,7 +83,7 @@ def tune_on_public(
         if changed(final, chosen).digest() != final.digest():
             raise ArgumentError(
                 f"{path} was trained with the settings of a shorter search; a second run would be a"
-                " second release. Give the command it was started with, or another --out"
+                " second release. Search as it was started with, or in another directory"
             )
     result = train(final, data_dir=data_dir, out=path, resume=resume, watcher=watcher)
     tried_settings = tuple((trial.settings, trial.accuracy) for trial in done)
@@ -105,7 +105,7 @@ def _on_public_data(recipe: Recipe, public_data: str, data_dir: Path | None) -> 
     if public_data == recipe.data.name:
         raise ArgumentError(
             f"the public data is {public_data!r}, on which the recipe itself trains; name other"
-            " records, or search on the private ones: --on private"
+            " records, or search on the private ones: --on private (in Python: tune_privately)"
         )
     options = {} if public_data in DATASETS else recipe.data.options
     values = recipe.model_dump(mode="json")

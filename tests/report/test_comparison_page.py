@@ -168,7 +168,7 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="--out"):
+    with pytest.raises(RunError, match="another directory"):
         write_comparison(several()[:1], [], tmp_path / "file")
 
 
