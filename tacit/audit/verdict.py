@@ -101,9 +101,9 @@ class Finding:
         if auc.low <= self.highest_auc:
             return f"{above} within the uncertainty of {self.coins:,} coins {interval}."
         return (
-            f"{above} and so does all of its interval {interval}: chance explains that only if"
-            " scores depend on each other. Play more coins, with another seed, before you rely on"
-            " the proof."
+            f"{above} and so does all of its interval {interval}: chance alone seldom does that,"
+            " unless scores depend on each other. Play more coins, with another seed, before you"
+            " rely on the proof."
         )
 
     def as_json(self) -> Json:

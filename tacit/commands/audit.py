@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from tacit.commands.output import AsJson, errors, print_json, screen
@@ -100,18 +101,19 @@ def audit(
 
 
 def _show(done: Audit, out: Path) -> None:
-    table = Table(title=done.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(title=done.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     names = ["attack", "ε audited", "ε proven", "AUC", "allowed", "coins"]
     rates = list(done.findings[0].coins_needed)
     names += [f"TPR at {values.short_percent(float(rate))} FPR" for rate in rates]
     for name in names:
-        table.add_column(name, justify="left" if name == "attack" else "right")
+        justify: JustifyMethod = "left" if name == "attack" else "right"
+        table.add_column(name, justify=justify, no_wrap=name == "AUC")
     for found in done.findings:
         table.add_row(
             found.attack,
             f"≥ {values.audited(found.epsilon)}",
             values.proven(found.proven),
-            f"{found.auc.estimate:.3f} ({found.auc.low:.3f}–{found.auc.high:.3f})",
+            f"{found.auc.estimate:.3f}\n({found.auc.low:.3f}–{found.auc.high:.3f})",
             f"≤ {found.highest_auc:.3f}",
             f"{found.coins:,}",
             *(_rate(found, rate) for rate in rates),
