@@ -227,7 +227,9 @@ def _set(values: dict[str, Any], key: str, text: str) -> None:
     for section in sections:
         inner = values.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise ArgumentError(f"--set {key}={text}: {section!r} is a value, not a section")
+            raise ArgumentError(
+                f"{key} is set to {text}, but {section!r} is a value, not a section"
+            )
         values = inner
     if key in ("method.name", "features.name") and values.get("name") != value:
         values.clear()

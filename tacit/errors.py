@@ -1,6 +1,12 @@
-"""Every error a user can meet: each message names the argument, its value and the way out."""
+"""Every error a user can meet: each message names the argument, its value and the way out.
+
+Library code names recipe values by their dotted keys, and an option together with what it is
+called in Python, as both kinds of users meet the same message.
+"""
 
 from __future__ import annotations
+
+RESUME = "--resume (in Python: resume=True)"  # for messages that both kinds of users may meet
 
 
 class TacitError(Exception):

@@ -176,12 +176,13 @@ class Journal:
         taken = max(1, step - self._taken_before)
         each = (time.monotonic() - self._resumed_at) / taken
         evaluations = self._history["evaluations"]
+        spent = self._spent_at_most()
         return Moment(
             step=step,
             steps=step + remaining,
             epoch=self._epoch(),
             epochs=self._recipe.training.epochs,
-            epsilon=self._spent_at_most(),
+            epsilon=None if spent is None else round_up(spent),
             budget=self._recipe.privacy.epsilon,
             accuracy=evaluations[-1]["accuracy"] if evaluations else None,
             records_per_second=self._recipe.training.batch_size / max(each, 1e-9),

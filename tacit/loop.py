@@ -24,7 +24,7 @@ from tacit.models import batch_norm
 from tacit.optim import weights_swapped
 from tacit.privacy import certificate, certificate_text, ledger
 from tacit.progress import Silent, Watcher
-from tacit.report import write_report
+from tacit.report import values, write_report
 from tacit.rundir import RunDir
 from tacit.steps import Steps
 
@@ -38,7 +38,7 @@ class Result:
     metrics: dict[str, Any]
 
     def __str__(self) -> str:
-        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.4f}; "
+        accuracy = "" if self.accuracy is None else f"accuracy {values.percent(self.accuracy)}; "
         return f"{accuracy}{self.certificate['verdict']} All of it: {self.path}"
 
     @property

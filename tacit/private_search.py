@@ -81,8 +81,9 @@ class PrivateSearch:
         if self.score_noise is None and not self.recipe.data.holdout:
             raise ArgumentError(
                 "data.holdout is 0: runs would be compared on the test set, which is for the end."
-                " Hold out records that may be treated as public, such as --set data.holdout=1000,"
-                " or compare by a charged score: --score charged"
+                " Hold out records that may be treated as public, such as data.holdout=1000 in the"
+                " recipe, or compare by a charged score: --score charged (in Python:"
+                ' score="charged")'
             )
 
     def plan(self) -> tuple[SelectionPlan, tuple[Recipe, ...]]:
@@ -152,17 +153,23 @@ class PrivateSearch:
             f" ({self.law.name}; the number itself is hidden), each with one of"
             f" {len(recipes)} settings fixed in advance and drawn at random. Only the run"
             f" {compared} is released; all others were erased. One run alone would cost"
-            f" ε = {certificate.round_up(alone):g}"
+            f" ε = {certificate.in_full(certificate.round_up(alone))}"
         )
 
 
 def search(
-    wanted: PrivateSearch, out: Path, *, jobs: int = 1, data_dir: Path | None = None
+    wanted: PrivateSearch,
+    out: Path,
+    *,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    announce: Callable[[], None] | None = None,
 ) -> Result:
     """Charge the whole search, make its runs, and release the best of them as the run in `out`.
 
-    Given again after an interruption, it goes on. Nothing is shown meanwhile: how many runs there
-    are, and how they do, is hidden.
+    Given again after an interruption, it goes on. `announce` is called before the first run, once
+    nothing that was given can be refused any more. Nothing is shown afterwards: how many runs
+    there are, and how they do, is hidden.
     """
     resume = RunDir(out).ledger.exists()
     run = directory(out, resume)
@@ -180,6 +187,8 @@ def search(
         else:
             book, source = Ledger.resume(run.ledger), run.load_key()[0]
             _check_same(run, book.entries[0].body, wanted.header(plan, recipes, source))
+    if announce is not None:
+        announce()
     if not any(entry.kind == "charge" for entry in book.entries):
         book.charge(0, 0, plan.event)
     return _released(run, book, *_best(wanted, recipes, run, source, jobs, data_dir))
@@ -195,8 +204,8 @@ def _check_same(run: RunDir, written: dict[str, Any], header: dict[str, Any]) ->
     differing = [key for key in header if header[key] != written.get(key) and key != "versions"]
     if differing:
         raise RunError(
-            f"{run.path} holds a search that differs in {', '.join(differing)}; give the command it"
-            " was started with, or choose another --out. What it spent stays in its ledger"
+            f"{run.path} holds a search that differs in {', '.join(differing)}; give what it was"
+            " started with, or choose another directory. What it spent stays in its ledger"
         )
 
 
@@ -257,7 +266,8 @@ def _score(wanted: PrivateSearch, training: Training, place: int, source: Random
     if accuracy is None:
         raise ArgumentError(
             "labels are not class numbers, so there is no number of right answers to compare by;"
-            " compare on records that are treated as public: --score public"
+            " compare on records that are treated as public: --score public (in Python:"
+            ' score="public")'
         )
     noise = float(source.normal("score", place, 1)[0])
     return (accuracy * len(records) + wanted.score_noise * noise) / len(records)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
+
+from tacit.report import values
 
 FACTS = ("epoch", "epsilon", "accuracy", "speed", "left")
 
@@ -127,22 +128,15 @@ def facts_of(moment: Moment) -> dict[str, str]:
         share = f"{moment.step / moment.steps:.0%}"
         return dict.fromkeys(FACTS, "") | {"epoch": share, "left": left(moment.seconds_left)}
     budget = f" of {moment.budget:g}" if moment.budget else ""
-    digits = 2 if not moment.budget else max(2, 2 - math.floor(math.log10(moment.budget)))
-    spent = (
-        "not private" if moment.epsilon is None else f"ε ≤ {_up(moment.epsilon, digits)}{budget}"
-    )
+    spent = f"ε ≤ {values.proven(moment.epsilon)}{budget}"
+    accuracy = f"accuracy {values.percent(moment.accuracy)}"
     return {
         "epoch": f"epoch {moment.epoch:.1f}/{moment.epochs:g}",
-        "epsilon": spent,
-        "accuracy": "" if moment.accuracy is None else f"accuracy {moment.accuracy:.2%}",
+        "epsilon": "not private" if moment.epsilon is None else spent,
+        "accuracy": "" if moment.accuracy is None else accuracy,
         "speed": f"{moment.records_per_second:,.0f} records/s",
         "left": left(moment.seconds_left),
     }
-
-
-def _up(value: float, digits: int) -> str:
-    """Rounded up, never in our favour."""
-    return f"{math.ceil(10**digits * value - 1e-6) / 10**digits:.{digits}f}"
 
 
 def left(seconds: float) -> str:

@@ -163,10 +163,10 @@ def _asked(out: Path, recipe: Recipe, space: Space) -> list[Settings]:
         same = (written["recipe"], written["space"]) == (recipe.digest(), space.as_json())
         asked: list[Settings] = written["tried"]
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: cannot be read ({error}); choose another --out") from None
+        raise RunError(f"{path}: cannot be read ({error}); choose another directory") from None
     if not same:
         raise ArgumentError(
-            f"{out} holds another search: give the command it was started with, or another --out"
+            f"{out} holds another search: give what it was started with, or another directory"
         )
     return asked
 

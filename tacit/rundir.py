@@ -24,7 +24,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from tacit.errors import RunError
+from tacit.errors import RESUME, RunError
 from tacit.noise.source import RandomSource
 from tacit.state import Snapshot
 
@@ -52,7 +52,8 @@ class RunDir:
         run = cls(path)
         if run.ledger.exists():
             raise RunError(
-                f"{path} already holds a run; continue it with --resume or choose another --out"
+                f"{path} already holds a run; continue it with {RESUME}, or choose another"
+                " directory"
             )
         with _writing(path):
             run.private.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,7 @@ class RunDir:
         if not run.ledger.is_file():
             raise RunError(
                 f"{path} is not a run directory: it has no ledger.jsonl; a run that was stopped"
-                " before its first step is started again without --resume"
+                f" before its first step is started again without {RESUME}"
             )
         return run
 
@@ -86,7 +87,8 @@ class RunDir:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunError(
-                f"{self.path} is in use by another process; wait for it, or choose another --out"
+                f"{self.path} is in use by another process; wait for it, or choose another"
+                " directory"
             ) from None
 
     def give_up_unstarted(self) -> None:
@@ -240,5 +242,5 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(
             f"{path}: cannot write ({error.strerror}). Nothing unpaid was applied; mend the"
-            " cause (a full disk?) and continue with --resume"
+            f" cause (a full disk?) and continue with {RESUME}"
         ) from error

@@ -93,7 +93,7 @@ class Space:
         if not texts:
             raise ArgumentError(
                 "nothing to search over: say what may change, such as --try method.clip=0.1..1"
-                " --try training.learning_rate=0.25,0.5,1"
+                ' (in Python: {"method.clip": "0.1..1"})'
             )
         return cls(tuple(_part(key, text) for key, text in texts.items()))
 
@@ -137,12 +137,13 @@ def _part(key: str, text: str) -> Choice | Range:
     section, _, name = key.partition(".")
     if section == "privacy":
         raise ArgumentError(
-            f"--try {key}: under one budget the noise follows from the other settings; search"
-            " training.epochs or training.batch_size, which trade noise for steps"
+            f"{key} is to be tried: under one budget the noise follows from the other settings;"
+            " search training.epochs or training.batch_size, which trade noise for steps"
         )
     if section not in _SECTIONS or not name or "." in name or key == "method.name":
         raise ArgumentError(
-            f"--try {key}: values of {', '.join(_SECTIONS)} can be searched, such as method.clip"
+            f"{key} is to be tried: values of {', '.join(_SECTIONS)} can be searched, such as"
+            " method.clip"
         )
     low, dots, high = text.partition("..")
     if dots:
@@ -154,7 +155,7 @@ def _part(key: str, text: str) -> Choice | Range:
     except tomllib.TOMLDecodeError:
         values = [word.strip() for word in inner[1:-1].split(",")]
     if not values:
-        raise ArgumentError(f"--try {key}: there is no value to try")
+        raise ArgumentError(f"{key} is to be tried: there is no value to try")
     return Choice(key, tuple(values))
 
 
@@ -164,10 +165,12 @@ def _range(key: str, low: str, high: str) -> Range:
         bounds = float(low), float(high)
     except ValueError:
         raise ArgumentError(
-            f"--try {key}={low}..{high}: the bounds of a range are numbers, such as 0.1..2.0"
+            f"{key}={low}..{high} is to be tried: its bounds must be numbers, such as 0.1..2"
         ) from None
     if not (math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and bounds[0] < bounds[1]):
-        raise ArgumentError(f"--try {key}={low}..{high}: the second bound must be above the first")
+        raise ArgumentError(
+            f"{key}={low}..{high} is to be tried: the second bound must be above the first"
+        )
     return Range(key, *bounds, whole and key != "training.epochs")
 
 

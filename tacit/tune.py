@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -83,7 +83,7 @@ def tune_on_public(
         if changed(final, chosen).digest() != final.digest():
             raise ArgumentError(
                 f"{path} was trained with the settings of a shorter search; a second run would be a"
-                " second release. Give the command it was started with, or another --out"
+                " second release. Search as it was started with, or in another directory"
             )
     result = train(final, data_dir=data_dir, out=path, resume=resume, watcher=watcher)
     tried_settings = tuple((trial.settings, trial.accuracy) for trial in done)
@@ -105,7 +105,7 @@ def _on_public_data(recipe: Recipe, public_data: str, data_dir: Path | None) -> 
     if public_data == recipe.data.name:
         raise ArgumentError(
             f"the public data is {public_data!r}, on which the recipe itself trains; name other"
-            " records, or search on the private ones: --on private"
+            " records, or search on the private ones: --on private (in Python: tune_privately)"
         )
     options = {} if public_data in DATASETS else recipe.data.options
     values = recipe.model_dump(mode="json")
@@ -126,13 +126,15 @@ def tune_privately(
     score_noise: float | None = None,
     jobs: int = 1,
     data_dir: Path | None = None,
+    announce: Callable[[], None] | None = None,
 ) -> Tuned:
     """Try settings on the private data itself and release the best run alone, in `out`.
 
     Guarantee: what is released is (ε, δ)-differentially private with the recipe's ε, the search
     included. `runs` is how many there are in expectation; how many there were is hidden. With
     `score` "charged" runs are compared by a noisy count over the training records, which is part
-    of what is charged; with "public" on held-out records without protection.
+    of what is charged; with "public" on held-out records without protection. `announce` is called
+    once all that was given has been checked, before the first run.
     """
     from tacit.private_search import PrivateSearch, search
     from tacit.train import prepare, stored_recipe
@@ -147,9 +149,8 @@ def tune_privately(
     elif score_noise is not None:
         raise ArgumentError("score_noise is for score 'charged'; leave out one of the two")
     candidates = tuple(space.candidates(MOST_CANDIDATES))
-    result = search(
-        PrivateSearch(ready, candidates, count, noise), out, jobs=jobs, data_dir=data_dir
-    )
+    wanted = PrivateSearch(ready, candidates, count, noise)
+    result = search(wanted, out, jobs=jobs, data_dir=data_dir, announce=announce)
     chosen = stored_recipe(out).model_dump(mode="json")
     settings = {}
     for part in space.parts:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tacit import config
 from tacit.config import Recipe
-from tacit.errors import LedgerError, RunError
+from tacit.errors import RESUME, LedgerError, RunError
 from tacit.privacy import certificate, certificate_text, ledger
 from tacit.privacy.accountants import Accountant
 from tacit.report import write_report
@@ -97,7 +97,7 @@ def _check_released(run: RunDir, entries: list[ledger.Entry], released: str) -> 
     if run.private.exists():
         raise LedgerError(
             f"{run.private} lies beside released weights: with its key the noise can be subtracted."
-            " Finish the run with --resume, which erases it, before anything is published"
+            f" Finish the run with {RESUME}, which erases it, before anything is published"
         )
     fresh = certificate.issue(entries)
     weights = "the weights are the ones the ledger ends with"
@@ -147,7 +147,7 @@ def _check_absent(run: RunDir, reason: str) -> None:
 def _check_certificate(run: RunDir, fresh: dict[str, Any]) -> None:
     again = f"if an earlier version wrote it, tacit train --resume --out {run.path} writes it again"
     if not run.certificate.exists():
-        raise LedgerError(f"{run.certificate} is missing; write it again with --resume")
+        raise LedgerError(f"{run.certificate} is missing; write it again with {RESUME}")
     try:
         stored = run.read_json(run.certificate)
     except RunError as error:

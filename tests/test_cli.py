@@ -16,6 +16,7 @@ import pytest
 from tacit.cli import main
 
 PLAN = "plan dpsgd --records 60000 --batch-size 256 --epochs 20 --delta 1e-5"
+BARE = "plan dpsgd --records 60000 --batch-size 256"
 QUICK = "--epochs 2 --batch-size 200 --seed 0"
 
 
@@ -115,7 +116,12 @@ def test_plan_shows_a_table_and_a_forecast(tmp_path: Path, tacit: Run) -> None:
     [
         (f"{PLAN} --epsilon 0", "epsilon is 0", 2),
         (f"{PLAN} --noise 1 --epsilon 1", "all given", 2),
-        (f"{PLAN}", "are all missing", 2),
+        (f"{PLAN}", "epsilon and noise are missing", 2),
+        (f"{PLAN}", "give 1 of these 2, such as epsilon 3 to solve for noise", 2),
+        (BARE, "epsilon, noise and epochs (or steps) are missing", 2),
+        (BARE.replace("dpsgd", "dpftrl"), "such as epsilon 3 and epochs 20 to solve for noise", 2),
+        (BARE.replace("dpsgd", "batch-clipping"), "epsilon, noise and epochs are missing", 2),
+        ("plan sanitization --records 100", "noise and epsilon are both missing", 2),
         ("plan dpsgd --records 10 --batch-size 20 --epochs 1 --noise 1", "larger than the 10", 2),
         (f"{PLAN} --noise 1 --model lenet", "did you mean 'lenet5'", 2),
         ("train nothing-here", "neither a dataset", 2),

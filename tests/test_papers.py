@@ -1,6 +1,7 @@
 """The papers' tables: every entry leads somewhere, and rows are trained once and shown."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tacit.cli import main
 from tacit.commands import papers as papers_command
 from tacit.errors import ArgumentError
 from tacit.papers.index import Item, Row, find, papers
-from tacit.papers.repeat import minutes, repeat, results, state, trainings
+from tacit.papers.repeat import Result, minutes, repeat, results, state, trainings
 
 QUICK = {"training.epochs": "1", "model.name": "linear"}
 ROW = Row(what="quick", recipe="digits", accuracy=90.0, epsilon=3.0, changes=QUICK)
@@ -28,6 +29,14 @@ def test_a_row_at_equal_proven_epsilon_is_trained_at_what_the_paper_prints() -> 
     for row in (row for paper in papers() for item in paper.items for row in item.rows):
         if row.equal == "proven" and row.epsilon is not None:
             assert row.wanted().privacy.epsilon == row.epsilon, row
+
+
+def test_papers_and_their_items_are_in_the_order_of_their_numbers() -> None:
+    assert [paper.number for paper in papers()] == ["000", "001", "002", "003"]
+    for paper in papers():
+        places = [re.fullmatch(r"(table|figure)(\d+)", item.name) for item in paper.items]
+        found = [(place[1] == "figure", int(place[2])) for place in places if place]
+        assert len(found) == len(paper.items) and found == sorted(found), paper.number
 
 
 def test_names_are_unique_and_mistakes_get_a_hint() -> None:
@@ -124,3 +133,45 @@ def test_what_is_drawn_by_a_command_is_shown_with_it(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main(["papers", "show", "000/figure4"])
     assert "sanitization_figures.py --figures 4" in capsys.readouterr().out
+
+
+def test_the_list_names_each_paper_by_number_title_and_authors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["papers", "--out", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    places = [lines.index(f"Paper {paper.number}: {paper.title}") for paper in papers()]
+    assert places == sorted(places)
+    for place, paper in zip(places, papers(), strict=True):
+        below = lines[place + 1 : place + 3]
+        assert any(line.startswith(f"{paper.number}/table") for line in below)
+        assert paper.authors == (below[0] if paper.authors else "")
+
+
+@pytest.mark.parametrize("item", ["001/table2", "002/table1", "003/figure7"])
+def test_an_item_is_whole_in_80_columns(
+    item: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["papers", "show", item, "--out", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
+    row = next(row for row in find(item).rows if row.accuracy is not None)
+    words = next(line for line in shown.splitlines() if f"{row.accuracy:.2f}" in line).split()
+    assert "not" in words and "0/3" in words
+    for title in ("paper", "at", "ours", "runs", "claimed", "proven", "audited", "time"):
+        assert title in shown
+
+
+def test_our_figures_are_rounded_against_us_and_the_equal_epsilon_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"accuracies": [0.94149, 0.94149], "claimed": 2.9999, "proven": 2.9912}
+    for name, value in {**known, "audited": 0.1299, "minutes": 3.0}.items():
+        monkeypatch.setattr(Result, name, value)
+    monkeypatch.setenv("COLUMNS", "80")
+    papers_command._print("x/y", [Result(ROW, (), 2)], as_json=False)
+    last = " ".join(capsys.readouterr().out.splitlines()[-1].split())
+    assert last == "quick 90.00 3 94.14 ± 0.00 0/2 3.00 =3.00 0.12 3.0 min"

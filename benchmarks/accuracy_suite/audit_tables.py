@@ -78,10 +78,11 @@ def models(rows: list[Audit]) -> str:
 
 
 def _of_model(row: Audit, found: Finding) -> list[str]:
-    rate = found["true_positives"]["0.001"]["estimate"]
+    rate = found["true_positives"].get("0.001")
+    shown = f"{rate['estimate']:.1%}" if rate else f"needs {found['coins_needed']['0.001']:,} coins"
     return [
         *(row["name"], found["attack"], _auc(found), f"{found['highest_auc']:.3f}"),
-        *(f"{rate:.1%}", *_three(found)[1:]),
+        *(shown, *_three(found)[1:]),
     ]
 
 

@@ -86,7 +86,7 @@ def audit(
     if run is None:
         recipe = recipe_for(what, changes or {})
     elif changes:
-        raise ArgumentError(f"{what} is a run: its recipe cannot be changed; leave out --set")
+        raise ArgumentError(f"{what} is a run: its recipe cannot be changed; leave out the changes")
     else:
         recipe = _finished(run)
     chosen = attacks_for(recipe, run, attacks, out / "played", data_dir, settings)

@@ -16,6 +16,7 @@ from tacit.audit.promised import Promised
 from tacit.audit.protocol import Played
 from tacit.audit.scores import SHOWN_FALSE_POSITIVES, Interval, Scores
 from tacit.errors import ArgumentError
+from tacit.report import values
 
 CONFIDENCE = 0.95
 Json = dict[str, Any]
@@ -25,6 +26,7 @@ class Status(str, Enum):
     """How an audit ends, from well to badly."""
 
     CONSISTENT = "consistent"
+    UNSETTLED = "unsettled"
     CLAIM_REFUTED = "claim refuted"
     BROKEN = "broken"
 
@@ -45,37 +47,64 @@ class Finding:
     auc: Interval
     highest_auc: float
     true_positives: dict[str, Interval]
+    """By the rate of false positives, where at least one of those who took no part is that many."""
+    coins_needed: dict[str, int]
+    """How many coins that takes, for each rate."""
     roc: tuple[tuple[float, float, float], ...]
     """False positive rate, true positive rate, and the highest that the promise allows."""
 
     @property
     def status(self) -> Status:
-        """Broken where more leaks than is proven; refuted where more leaks than is claimed."""
+        """Broken where more leaks than is proven; refuted where more leaks than is claimed.
+
+        Unsettled where no bound on ε shows that, but the whole interval of the AUC lies above what
+        the proof allows. It holds for independent scores and many coins, so it decides nothing.
+        """
         if self.epsilon > self.proven:
             return Status.BROKEN
         if self.claimed is not None and self.epsilon > self.claimed:
             return Status.CLAIM_REFUTED
-        return Status.CONSISTENT
+        return Status.UNSETTLED if self.auc.low > self.highest_auc else Status.CONSISTENT
 
     @property
     def verdict(self) -> str:
         """The status in words."""
         found = (
-            f"the attack by {self.attack} shows ε ≥ {_down(self.epsilon)} at"
-            f" {self.confidence:.0%} confidence (δ = {self.delta:g}, {self.relation})"
+            f"the attack by {self.attack} shows ε ≥ {values.audited(self.epsilon)} at"
+            f" {values.short_percent(self.confidence)} confidence"
+            f" (δ = {values.delta(self.delta)}, {self.relation})"
         )
+        proven = values.proven(self.proven)
         if self.status is Status.BROKEN:
             said = (
-                f"Proof or code is broken: {found}, more than the proven {_up(self.proven)}. Do not"
+                f"Proof or code is broken: {found}, more than the proven {proven}. Do not"
                 " release this model; find the fault first."
             )
         elif math.isinf(self.proven):
             said = f"Nothing was promised: {found}."
+        elif self.auc.low > self.highest_auc:
+            said = f"Not settled: {found}, proven is {proven}.{self._high_auc}"
         else:
-            said = f"Consistent with what is proven: {found}, proven is {_up(self.proven)}."
+            said = f"Consistent with what is proven: {found}, proven is {proven}.{self._high_auc}"
         if self.claimed is not None and self.epsilon > self.claimed:
-            said += f" The claim of ε = {_up(self.claimed)} is refuted."
+            said += f" The claim of ε = {values.claimed(self.claimed)} is refuted."
         return said
+
+    @property
+    def _high_auc(self) -> str:
+        """What an AUC above the highest allowed means; nothing where it is not above."""
+        auc = self.auc
+        if auc.estimate <= self.highest_auc:
+            return ""
+        above = f" Its AUC, {auc.estimate:.3f}, lies above the {self.highest_auc:.3f} allowed,"
+        interval = f"({auc.low:.3f}–{auc.high:.3f})"
+        if auc.low <= self.highest_auc:
+            return f"{above} within the uncertainty of {self.coins:,} coins {interval}."
+        return (
+            f"{above} and so does all of its interval {interval}: chance alone seldom does that,"
+            " unless scores depend on each other. Play more coins, with another seed, before you"
+            " rely on the proof."
+        )
 
     def as_json(self) -> Json:
         """Everything, as plain values; an ε that is not finite as none."""
@@ -122,6 +151,8 @@ def conclude(
     shown = Scores.together([run.by_record or run.scores for run in runs])
     false, true = shown.roc(120)
     most = promised.allowed(false)
+    coins_per_other = len(scores) / len(shown.others)
+    needed = {rate: math.ceil(coins_per_other / rate) for rate in SHOWN_FALSE_POSITIVES}
     return Finding(
         attack,
         first.relation.value,
@@ -134,7 +165,12 @@ def conclude(
         tuple(found),
         shown.auc(confidence),
         promised.highest_auc(),
-        {f"{r:g}": shown.true_positives_at(r, confidence) for r in SHOWN_FALSE_POSITIVES},
+        {
+            f"{rate:g}": shown.true_positives_at(rate, confidence)
+            for rate, coins in needed.items()
+            if len(scores) >= coins
+        },
+        {f"{rate:g}": coins for rate, coins in needed.items()},
         tuple(zip(false.tolist(), true.tolist(), most.tolist(), strict=True)),
     )
 
@@ -148,13 +184,5 @@ def _fitted(scores: Scores, promised: Promised, delta: float, confidence: float)
     )
 
 
-def _floor(value: float, digits: int = 4) -> float:
-    return math.floor(value * 10**digits) / 10**digits if math.isfinite(value) else value
-
-
-def _down(value: float) -> str:
-    return f"{_floor(value, 2):g}"
-
-
-def _up(value: float) -> str:
-    return f"{math.ceil(value * 100 - 1e-9) / 100:g}" if math.isfinite(value) else "∞"
+def _floor(value: float) -> float:
+    return math.floor(value * 1e4) / 1e4 if math.isfinite(value) else value

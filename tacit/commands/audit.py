@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from tacit.commands.output import AsJson, errors, print_json, screen
@@ -16,6 +17,7 @@ from tacit.report import values
 if TYPE_CHECKING:
     from tacit.audit.run import Audit
     from tacit.audit.selftest import Tried
+    from tacit.audit.verdict import Finding
 
 
 def audit(
@@ -99,23 +101,26 @@ def audit(
 
 
 def _show(done: Audit, out: Path) -> None:
-    table = Table(title=done.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("attack", "ε audited", "ε proven", "AUC", "TPR at 0.1 %, 1 % FPR", "coins"):
-        table.add_column(name, justify="left" if name == "attack" else "right")
+    table = Table(title=done.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    names = ["attack", "ε audited", "ε proven", "AUC", "allowed", "coins"]
+    rates = list(done.findings[0].coins_needed)
+    names += [f"TPR at {values.short_percent(float(rate))} FPR" for rate in rates]
+    for name in names:
+        justify: JustifyMethod = "left" if name == "attack" else "right"
+        table.add_column(name, justify=justify, no_wrap=name == "AUC")
     for found in done.findings:
-        rates = ", ".join(f"{rate.estimate:.2%}" for rate in found.true_positives.values())
         table.add_row(
             found.attack,
             f"≥ {values.audited(found.epsilon)}",
             values.proven(found.proven),
-            f"{found.auc.estimate:.3f} ({found.auc.low:.3f}–{found.auc.high:.3f},"
-            f" at most {found.highest_auc:.3f})",
-            rates,
+            f"{found.auc.estimate:.3f}\n({found.auc.low:.3f}–{found.auc.high:.3f})",
+            f"≤ {found.highest_auc:.3f}",
             f"{found.coins:,}",
+            *(_rate(found, rate) for rate in rates),
         )
     screen.print(table)
     for found in done.findings:
-        style = {"broken": "bold red", "claim refuted": "yellow"}.get(found.status.value, "green")
+        style = {"consistent": "green", "broken": "bold red"}.get(found.status.value, "yellow")
         screen.print(found.verdict, style=style, markup=False)
     if done.on_training_records:
         screen.print(
@@ -124,6 +129,13 @@ def _show(done: Audit, out: Path) -> None:
             style="yellow",
         )
     screen.print(f"page     {out / 'audit.html'}", soft_wrap=True)
+
+
+def _rate(found: Finding, false_positives: str) -> str:
+    rate = found.true_positives.get(false_positives)
+    if rate is None:
+        return f"needs {found.coins_needed[false_positives]:,} coins"
+    return f"{rate.estimate:.2%}"
 
 
 def _self_test(seed: int, json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +13,7 @@ from tacit.commands.output import AsJson, errors, print_json, screen
 from tacit.report import values
 
 if TYPE_CHECKING:
-    from tacit.papers.index import Row
     from tacit.papers.repeat import Result
-
-_NAME = 14
 
 app = typer.Typer(
     help="The papers' tables and figures, repeated here.", invoke_without_command=True
@@ -43,6 +39,7 @@ def listing(
     rows: list[dict[str, Any]] = [
         {
             "paper": paper.title,
+            "authors": paper.authors,
             "item": f"{paper.number}/{item.name}",
             "title": item.title,
             "needs": item.datasets,
@@ -63,7 +60,10 @@ def listing(
     for row in rows:
         if row["paper"] != shown:
             shown = row["paper"]
-            screen.print(f"\n{shown}", style="bold underline", soft_wrap=True)
+            number = row["item"].partition("/")[0]
+            screen.print(f"\nPaper {number}: {shown}", style="bold underline", soft_wrap=True)
+            if row["authors"]:
+                screen.print(row["authors"], soft_wrap=True, highlight=False)
         facts = [
             ", ".join(row["needs"]),
             _cost([each["minutes"] for each in row["rows"]]),
@@ -127,23 +127,26 @@ def _print(item: str, found: list[Result], *, as_json: bool, remark: str = "") -
         screen.print(f"{item}: {remark}", soft_wrap=True, markup=False)
     if not found:
         return
-    said = f"{item}; claimed, proven, audited and equal are about ε, time is that of a run"
-    table = Table(title=said, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.add_column("", min_width=_NAME, overflow="fold")
-    for title in ("paper, %", "ours, %", "runs", "claimed", "proven", "audited", "time"):
-        table.add_column(title, justify="right", min_width=len(title))
-    table.add_column("equal", min_width=len("claimed"))
+    screen.print(
+        f"{item}: accuracy in %, the paper's beside ours; ε claimed, proven and audited are of our"
+        " runs, and = marks the one that is held at the paper's; time is that of a run",
+        markup=False,
+        highlight=False,
+    )
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("", overflow="fold")
+    for title in ("paper", "at ε", "ours", "runs", "claimed", "proven", "audited", "time"):
+        table.add_column(title, justify="right", no_wrap=True)
     for each in found:
+        row = each.row
         table.add_row(
-            each.row.what,
-            _printed(each.row),
+            row.what,
+            "" if row.accuracy is None else f"{row.accuracy:.2f}",
+            "" if row.epsilon is None else f"{row.epsilon:g}",
             _accuracy(each),
             f"{len(each.runs)}/{each.wanted}",
-            _epsilon(each.claimed),
-            _epsilon(each.proven),
-            _epsilon(each.audited, values.audited),
+            *_three(each),
             _time(each.minutes),
-            each.row.equal,
         )
     screen.print(table)
 
@@ -169,18 +172,22 @@ def _time(minutes: float | None) -> str:
     )
 
 
-def _printed(row: Row) -> str:
-    """What the paper prints: its accuracy, and the ε it gives for it."""
-    accuracy = "" if row.accuracy is None else f"{row.accuracy:.2f}"
-    return accuracy if row.epsilon is None else f"{accuracy} at {row.epsilon:g}".strip()
-
-
 def _accuracy(each: Result) -> str:
     if each.accuracy is None:
         return "not run"
-    spread = "" if each.spread is None else f" ± {each.spread:.2f}"
-    return f"{each.accuracy:.2f}{spread}"
+    spread = "" if each.spread is None else f" ± {values.points(each.spread)}"
+    return f"{values.percent(each.accuracy).rstrip('%')}{spread}"
 
 
-def _epsilon(value: float | None, shown: Callable[[float], str] = values.proven) -> str:
-    return "none" if value is None else shown(value)
+def _three(each: Result) -> list[str]:
+    """ε claimed, proven and audited of the runs; = before the one that is held at the paper's."""
+    found = {
+        "claimed": (each.claimed, values.claimed),
+        "proven": (each.proven, values.proven),
+        "audited": (each.audited, values.audited),
+    }
+    absent = "none" if each.runs else ""
+    return [
+        ("=" if name == each.row.equal else "") + (absent if epsilon is None else shown(epsilon))
+        for name, (epsilon, shown) in found.items()
+    ]

@@ -15,6 +15,7 @@ from tacit.errors import ArgumentError
 from tacit.privacy import accountants, batch_plan, tradeoff
 from tacit.privacy.batch_plan import BatchSchedule, Sampling
 from tacit.privacy.certificate import round_up
+from tacit.privacy.plan import the_unknown
 from tacit.privacy.relations import Relation
 from tacit.report import values
 
@@ -47,12 +48,7 @@ def batch_clipping(
     for name, value in given.items():
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise ArgumentError(f"{name} is {value}; it must be a positive finite number")
-    unknown = [name for name in ("epsilon", "noise", "epochs") if given[name] is None]
-    if len(unknown) != 1:
-        raise ArgumentError(
-            "give two of epsilon, noise and epochs, and leave out the one to solve for; left out"
-            f" here: {', '.join(unknown) or 'none'}"
-        )
+    unknown = the_unknown({name: given[name] for name in ("epsilon", "noise", "epochs")})
     dry_run = dry_run_of(model, data, shape, classes)
     schedule = BatchSchedule(
         records,
@@ -65,7 +61,7 @@ def batch_clipping(
     if epsilon is not None:
         solve = batch_plan.noise_for if noise is None else batch_plan.epochs_for
         schedule = solve(schedule, epsilon, delta, relation)
-    answer = _answer(schedule, unknown[0], layers, delta) | {
+    answer = _answer(schedule, unknown, layers, delta) | {
         "forecast": cost_of(dry_run, batch_size, schedule.steps, schedule.set_size)
     }
     show(answer, "batch clipping", as_json=json)
@@ -130,5 +126,5 @@ def _too_small(rows: list[dict[str, Any]]) -> list[str]:
     return [
         f"the paper's central limit approximation is below the proven ε in {len(below)} of"
         f" {len(rows)} rows, by most at {worst['epochs']:.1f} epochs: claimed"
-        f" {worst['claimed']:.4f}, proven {worst['proven'][name]:.4f}"
+        f" {values.claimed(worst['claimed'], 4)}, proven {values.proven(worst['proven'][name], 4)}"
     ]

@@ -17,6 +17,7 @@ from tacit.privacy import accountants, amplified, fixed_order
 from tacit.privacy.amplified import GroupedSchedule
 from tacit.privacy.certificate import round_up
 from tacit.privacy.fixed_order import BatchOrder, Correlation, FixedOrderSchedule
+from tacit.privacy.plan import the_unknown
 from tacit.privacy.relations import Relation
 from tacit.report import values
 
@@ -107,14 +108,8 @@ def _unknown(
 ) -> str:
     if epochs is not None and steps is not None:
         raise ArgumentError("epochs and steps are both given; leave one of them out")
-    values_given = {"epsilon": epsilon, "noise": noise, "epochs": epochs or steps}
-    missing = [name for name, value in values_given.items() if value is None]
-    if len(missing) != 1:
-        raise ArgumentError(
-            "give two of epsilon, noise and epochs (or steps), and leave out the one to solve for;"
-            f" left out here: {', '.join(missing) or 'none'}"
-        )
-    return missing[0]
+    unknown = the_unknown({"epsilon": epsilon, "noise": noise, "steps": epochs or steps})
+    return "epochs" if unknown == "steps" else unknown
 
 
 def _amplified(

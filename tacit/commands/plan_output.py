@@ -112,7 +112,7 @@ def show(answer: dict[str, Any], title: str, *, as_json: bool) -> None:
     for relation, epsilon in answer["proven"].items():
         table.add_row(f"ε proven, {relation}", values.proven(epsilon))
     claimed = answer["claimed"]
-    table.add_row("ε claimed", "none" if claimed is None else values.proven(claimed))
+    table.add_row("ε claimed", "none" if claimed is None else values.claimed(claimed))
     cost = answer["forecast"]
     if cost:
         table.add_row("time", values.duration(cost["seconds"]))

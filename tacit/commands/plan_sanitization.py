@@ -77,7 +77,11 @@ def sanitization(
     """Plan training on noised activations: features are private, labels are public."""
     accountants.check_delta(delta)
     if (noise is None) == (epsilon is None):
-        raise ArgumentError("give noise or epsilon, and leave out the other, which is solved for")
+        state = "missing" if noise is None else "given"
+        raise ArgumentError(
+            f"noise and epsilon are both {state}: give noise, such as 1, for the ε it costs, or"
+            " epsilon, such as 3, for the noise it takes"
+        )
     sanitizer = Sanitizer(width, 1.0, value_range.value, dropout, mask.value)
     schedule = SanitizedSchedule(
         guarantee.value,
@@ -179,7 +183,7 @@ def _show(answer: dict[str, Any]) -> None:
         table.add_row("ε proven for the weights", "none")
         table.add_row("ε proven for the head alone", values.proven(answer["head_only"]))
     claimed = answer["claimed"]
-    table.add_row("ε claimed", "none" if claimed is None else values.proven(claimed))
+    table.add_row("ε claimed", "none" if claimed is None else values.claimed(claimed))
     screen.print(table)
     if answer["no_guarantee_because"]:
         screen.print(f"no guarantee: {answer['no_guarantee_because']}", style="red")

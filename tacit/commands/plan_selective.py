@@ -51,7 +51,10 @@ def selective_update(
     """Plan selective updates: candidates by DP-SGD, kept where a noisy test says so."""
     accountants.check_delta(delta)
     if trials is None and epsilon is None:
-        raise ArgumentError("trials and epsilon are both missing; give one of them")
+        raise ArgumentError(
+            "trials and epsilon are missing: give trials, such as 1000, for the ε they cost, or"
+            " epsilon, such as 3, for the trials it allows"
+        )
     if accepted is not None and trials is not None and not 0 <= accepted <= trials:
         raise ArgumentError(f"accepted is {accepted}; it must lie between 0 and the trials")
     method = str(context.info_name)
@@ -121,8 +124,8 @@ def _constant(
     found = schedule.proven(delta, relation)
     if epsilon is not None and found > epsilon:
         raise ArgumentError(
-            f"epsilon is {epsilon:g}, but {trials} trials cost {found:.4f}; leave out trials, or"
-            " use more noise"
+            f"epsilon is {epsilon:g}, but {trials} trials cost {values.proven(found, 4)}; leave out"
+            " trials, or use more noise"
         )
     return schedule
 
@@ -157,7 +160,7 @@ def _show(answer: dict[str, Any]) -> None:
         by_thinning = f"{values.proven(proven['thinning'])} (a* = {proven['a_star']:g})"
     table.add_row("ε by thinning", by_thinning)
     claimed = answer["claimed"]
-    table.add_row("ε claimed", "give --accepted" if claimed is None else values.proven(claimed))
+    table.add_row("ε claimed", "give --accepted" if claimed is None else values.claimed(claimed))
     screen.print(table)
     for warning in answer["warnings"]:
         screen.print(f"warning: {warning}", style="yellow")

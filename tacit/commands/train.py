@@ -115,7 +115,7 @@ def show_run(certificate: dict[str, Any], metrics: dict[str, Any], path: Path) -
         )
     each = [f"{values.proven(epsilon)} ({name})" for name, epsilon in proven.items()]
     table.add_row("ε proven", ", ".join(each) or "none: nothing is guaranteed")
-    table.add_row("ε claimed", values.proven(claimed["epsilon"]) if claimed else "no claim")
+    table.add_row("ε claimed", values.claimed(claimed["epsilon"]) if claimed else "no claim")
     table.add_row("ε audited", "not audited yet")
     noise = certificate.get("noise_multiplier")
     steps = certificate["steps" if "expected_runs" in certificate else "charges"]

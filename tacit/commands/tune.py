@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,8 +124,6 @@ def tune(
     else:
         if public_data is not None:
             raise ArgumentError("--public-data is for --on public; leave out one of the two")
-        if not json:
-            _announce(recipe, runs)
         tuned = tune_privately(
             recipe,
             space,
@@ -135,6 +134,7 @@ def tune(
             score_noise=score_noise,
             jobs=jobs,
             data_dir=data_dir,
+            announce=None if json else partial(_announce, recipe, runs),
         )
     if json:
         print_json(tuned.as_json())

@@ -113,7 +113,7 @@ def stated_classes(options: DataOptions, path: object) -> int | str | tuple[str,
             f'has. Name them, as in --set \'data.options.classes=["flu", "cold"]\'; or give '
             f"their number, --set data.options.classes=2, where labels are whole numbers from 0; "
             f"or take them from the labels with --set data.options.classes={FROM_LABELS}, where "
-            f"the labels are public."
+            f"the labels are public. In Python these are values of DataOptions(classes=…)."
         )
     return options.classes
 

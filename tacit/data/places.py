@@ -129,5 +129,5 @@ def locate(name: str, data_dir: Path | None) -> Found:
     raise DataError(
         f"dataset {name!r}: not found. Looked for {' or '.join(wanted)} in\n{looked}\n"
         f"Get it with `tacit data fetch {name}`, or put {files} there by hand and name the folder "
-        f"with --data-dir or TACIT_DATA."
+        f"with --data-dir (in Python: data_dir) or TACIT_DATA."
     )

@@ -25,6 +25,7 @@ from tacit.methods.clipped import Equipment
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
 from tacit.optim import PrivateOptimizer
+from tacit.privacy.certificate import round_up
 from tacit.privacy.plan import steps_for
 
 _MOST_STEPS = 10_000_000
@@ -139,6 +140,6 @@ def check_budget(proven: float, recipe: Recipe) -> None:
     privacy = recipe.privacy
     if privacy.epsilon is not None and proven > privacy.epsilon:
         raise ArgumentError(
-            f"noise is {privacy.noise:g}, which costs ε = {proven:.4f}, more than epsilon ="
+            f"noise is {privacy.noise:g}, which costs ε = {round_up(proven)}, more than epsilon ="
             f" {privacy.epsilon:g}; leave out one of the two, or use more noise"
         )

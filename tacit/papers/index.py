@@ -120,10 +120,12 @@ class Item(Section):
 
 
 class Paper(Section):
-    """One of the four papers."""
+    """One of the four papers; its tables, then its figures, by number."""
 
     number: str
     title: str
+    authors: str = ""
+    """As the paper names them, nothing where our copy of it does not."""
     items: tuple[Item, ...]
 
 

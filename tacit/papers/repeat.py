@@ -26,9 +26,9 @@ class Result:
 
     @property
     def accuracies(self) -> list[float]:
-        """In percent, one for each run."""
+        """As shares, one for each run."""
         found = [(run.metrics.get("final") or {}).get("accuracy") for run in self.runs]
-        return [100 * float(value) for value in found if value is not None]
+        return [float(value) for value in found if value is not None]
 
     @property
     def accuracy(self) -> float | None:
@@ -63,7 +63,7 @@ class Result:
         return statistics.mean(seconds) / 60 if seconds else self.row.minutes
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values; accuracies in percent, as papers print them."""
         return {
             "what": self.row.what,
             "recipe": self.row.recipe,
@@ -71,9 +71,9 @@ class Result:
             "equal": self.row.equal,
             "runs": len(self.runs),
             "wanted": self.wanted,
-            "accuracies": self.accuracies,
-            "accuracy": self.accuracy,
-            "spread": self.spread,
+            "accuracies": [100 * each for each in self.accuracies],
+            "accuracy": None if self.accuracy is None else 100 * self.accuracy,
+            "spread": None if self.spread is None else 100 * self.spread,
             "claimed": self.claimed,
             "proven": self.proven,
             "audited": self.audited,

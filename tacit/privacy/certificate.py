@@ -50,6 +50,15 @@ def round_up(value: float, digits: int = 4) -> float:
     return math.ceil(value * scale - 1e-9) / scale if math.isfinite(value) else value
 
 
+def in_full(epsilon: float) -> str:
+    """A rounded ε with every digit it has, for a further rounding might be in our favour.
+
+    >>> in_full(1234.5679), in_full(3.0)
+    ('1234.5679', '3')
+    """
+    return f"{epsilon:.15g}"
+
+
 def issue(
     entries: Sequence[Entry],
     *,
@@ -190,6 +199,6 @@ def _verdict(epsilon: float | None, delta: float, relation: Relation, released: 
         )
     state = "" if released else " The run is not finished; this is its planned cost."
     return (
-        f"Proven: (ε = {epsilon:g}, δ = {delta:g})-differentially private when"
+        f"Proven: (ε = {in_full(epsilon)}, δ = {delta:g})-differentially private when"
         f" {relation.meaning}.{state}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from tacit.privacy.certificate import Json
+from tacit.privacy.certificate import Json, in_full
 
 
 def as_text(certificate: Json) -> str:
@@ -78,7 +78,7 @@ def _in_words(value: object) -> str:
 
 def _three_numbers(certificate: Json) -> list[str]:
     claimed, audited = certificate["claimed"], certificate["audited"]
-    proven = [f"{value:g} ({name})" for name, value in certificate["proven"].items()]
+    proven = [f"{in_full(value)} ({name})" for name, value in certificate["proven"].items()]
     guarantee = certificate["guarantee"]
     at_delta = f", at δ = {guarantee['delta']:g}" if guarantee else ""
     lines = [
@@ -107,7 +107,7 @@ def _three_numbers(certificate: Json) -> list[str]:
         )
     if certificate["spent_by_now"]:
         now = certificate["spent_by_now"]
-        lines.append(f"  {now['name']}: {now['epsilon']:g}")
+        lines.append(f"  {now['name']}: {in_full(now['epsilon'])}")
     return lines + _stop_lines(certificate)
 
 
@@ -117,7 +117,7 @@ def _stop_lines(certificate: Json) -> list[str]:
     if certificate.get("head_only") is not None:
         lines.append(
             f"  the noised vectors alone, had the encoder not been trained: ε ="
-            f" {certificate['head_only']:g} (replace-features)"
+            f" {in_full(certificate['head_only'])} (replace-features)"
         )
     stopped = certificate.get("stopped")
     if stopped:

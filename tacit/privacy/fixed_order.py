@@ -160,7 +160,7 @@ def epochs_for(
     if cost(1) > epsilon:
         raise ArgumentError(
             f"epsilon is {epsilon:g}; a single epoch with noise {schedule.noise:g} already costs"
-            f" {cost(1):.4f}. Use more noise"
+            f" {up_to_digits(cost(1), 5)}. Use more noise"
         )
     good, bad = 1, 2
     while cost(bad) <= epsilon:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from dp_accounting import DpEvent
 
-from tacit.errors import LedgerError, RunError
+from tacit.errors import RESUME, LedgerError, RunError
 from tacit.privacy import events
 
 GENESIS = "0" * 64
@@ -99,7 +99,7 @@ class Ledger:
             self._cut_back(start)
             raise RunError(
                 f"{self._path}: cannot write ({error.strerror}). Nothing unpaid was applied; make"
-                " room and continue with --resume"
+                f" room and continue with {RESUME}"
             ) from error
         entry = Entry(number, kind, body, _digest(line))
         self._entries.append(entry)
@@ -128,7 +128,7 @@ def read(path: Path) -> list[Entry]:
     if not data.endswith(b"\n"):
         raise LedgerError(
             f"{path} ends in the middle of an entry; the run was cut off: continue it with"
-            " --resume, or do not rely on it"
+            f" {RESUME}, or do not rely on it"
         )
     return list(_parse(path, data))
 

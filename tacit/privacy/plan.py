@@ -7,7 +7,7 @@ down, solved records up, and the ε shown is that of the rounded setting.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dp_accounting import DpEvent
@@ -75,6 +75,44 @@ def steps_for(epochs: float, records: int, batch_size: float) -> int:
     return math.ceil(epochs * records / batch_size - 1e-9)
 
 
+_EXAMPLES = {
+    "noise": "noise 1",
+    "epsilon": "epsilon 3",
+    "epochs": "epochs 20",
+    "steps": "epochs 20",
+    "batch_size": "batch_size 256",
+    "records": "records 60000",
+}
+
+
+def the_unknown(values: Mapping[str, float | None]) -> str:
+    """The one value that is left out, to be solved for; an error names all that are, or none.
+
+    >>> the_unknown({"epsilon": 3.0, "noise": None, "epochs": 20.0})
+    'noise'
+    """
+    missing = [name for name, value in values.items() if value is None]
+    if len(missing) == 1:
+        return missing[0]
+    spoken = {name: "epochs (or steps)" if name == "steps" else name for name in values}
+    if not missing:
+        raise ArgumentError(
+            f"{_listed(spoken.values())} are all given; leave out the one to solve for"
+        )
+    solved = next(name for name in _EXAMPLES if name in missing)
+    example = _listed(_EXAMPLES[name] for name in missing if name != solved)
+    raise ArgumentError(
+        f"{_listed(spoken[name] for name in missing)} are missing, and only one value can be"
+        f" solved for: give {len(missing) - 1} of these {len(missing)}, such as {example} to solve"
+        f" for {spoken[solved]}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 @dataclass(frozen=True)
 class Question:
     """A setting in which at most one value is unknown; give epochs or steps, not both."""
@@ -104,24 +142,15 @@ class Question:
 
     def unknown(self) -> str:
         """The one value to solve for."""
-        values = {
-            "epsilon": self.epsilon,
-            "noise": self.noise,
-            "steps": self.steps if self.epochs is None else self.epochs,
-            "batch_size": self.batch_size,
-            "records": self.records,
-        }
-        missing = [name for name, value in values.items() if value is None]
-        if not missing:
-            raise ArgumentError(
-                "epsilon, noise, epochs, batch size and records are all given; leave out the one"
-                " to solve for"
-            )
-        if len(missing) > 1:
-            raise ArgumentError(
-                f"{' and '.join(missing)} are all missing; give all but one, which is solved for"
-            )
-        return missing[0]
+        return the_unknown(
+            {
+                "epsilon": self.epsilon,
+                "noise": self.noise,
+                "steps": self.steps if self.epochs is None else self.epochs,
+                "batch_size": self.batch_size,
+                "records": self.records,
+            }
+        )
 
 
 def solve(question: Question) -> SampledSchedule:

@@ -65,8 +65,6 @@ def _attacks(found: list[dict[str, Any]]) -> str:
 
 
 def _attack(one: Mapping[str, Any]) -> list[str]:
-    rates = one.get("true_positives")
-    rates = rates if isinstance(rates, dict) else {}
     proven = one.get("proven")
     return [
         f"{values.plain(one.get('attack'))} ({values.plain(one.get('relation'))})",
@@ -74,10 +72,19 @@ def _attack(one: Mapping[str, Any]) -> list[str]:
         values.INFINITE if proven is None else values.proven(proven),
         _interval(one.get("auc"), "{:.3f}"),
         _number(one.get("highest_auc"), "{:.3f}"),
-        _interval(rates.get("0.001"), "{:.2%}"),
-        _interval(rates.get("0.01"), "{:.2%}"),
+        _found_at(one, "0.001"),
+        _found_at(one, "0.01"),
         values.count(one.get("coins")),
     ]
+
+
+def _found_at(one: Mapping[str, Any], false_positives: str) -> str:
+    """The rate of true positives, or how many coins it takes to see one."""
+    rates, needed = one.get("true_positives"), one.get("coins_needed")
+    found = rates.get(false_positives) if isinstance(rates, dict) else None
+    if found is None and isinstance(needed, dict) and false_positives in needed:
+        return f"needs {values.count(needed[false_positives])} coins"
+    return _interval(found, "{:.2%}")
 
 
 def _interval(value: object, form: str) -> str:

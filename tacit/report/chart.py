@@ -10,7 +10,7 @@ from functools import cached_property
 
 from matplotlib.figure import Figure
 
-from tacit.report.markup import escape
+from tacit.report.markup import escape, unbroken
 from tacit.report.svg import drawing, inline, standalone
 
 
@@ -26,10 +26,15 @@ class Chart:
     wide: bool = False
     cropped: bool = False
 
+    @property
+    def points(self) -> int:
+        """How many rows of numbers it draws."""
+        return max(len(self.rows) - 1, 0)
+
     def markup(self) -> str:
         """The figure as HTML; its class is its name."""
         kind = f"{self.name} wide" if self.wide else self.name
-        words = f"<strong>{escape(self.title)}</strong> {escape(self.caption)}"
+        words = f"<strong>{escape(unbroken(self.title))}</strong> {escape(unbroken(self.caption))}"
         drawn = inline(self._drawing, self.name, self.title)
         return f'<figure class="{kind}">{drawn}<figcaption>{words}</figcaption></figure>'
 

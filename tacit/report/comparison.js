@@ -45,6 +45,15 @@
     button.onclick = () => set("sort", (head.ariaSort === "ascending" ? "-" : "") + head.dataset.key);
     head.append(button);
   });
+  document.querySelectorAll(".scroll").forEach((wide) => {
+    const hint = document.createElement("p");
+    hint.className = "more";
+    hint.textContent = "More columns: scroll the table sideways \u2192";
+    wide.before(hint);
+    const measure = () => { hint.hidden = wide.scrollWidth <= wide.clientWidth; };
+    new ResizeObserver(measure).observe(wide);
+    measure();
+  });
   input.oninput = () => set("show", input.value);
   show();
 })();

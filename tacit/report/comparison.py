@@ -27,6 +27,7 @@ from tacit.report.markup import (
     paragraph,
     section,
     table,
+    unbroken,
 )
 
 _FIGURE = re.compile(r"figures/[\w-]+\.(svg|csv)")
@@ -49,9 +50,11 @@ def write_comparison(groups: Sequence[Group], notes: Sequence[str], out: Path) -
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"cannot write to {str(out)!r} ({error.strerror}); choose another --out"
+            f"cannot write to {str(out)!r} ({error.strerror}); choose another directory"
         ) from error
-    charts, matrices = comparison_charts(groups), confusion_charts(groups)
+    every, matrices = comparison_charts(groups), confusion_charts(groups)
+    charts = [chart for chart in every if chart.points > 1]
+    alone = [chart.title for chart in every if chart.points < 2]
     files = {
         f"figures/{chart.name}.{kind}": text
         for chart in (*charts, *matrices)
@@ -63,7 +66,7 @@ def write_comparison(groups: Sequence[Group], notes: Sequence[str], out: Path) -
         "notes": list(notes),
         "figures": list(files),
     }
-    page = render(groups, notes, charts, matrices)
+    page = render(groups, notes, charts, matrices, alone)
     for name in _stale(out / "compare.json", files):
         (out / name).unlink(missing_ok=True)
     for name, text in files.items():
@@ -78,8 +81,12 @@ def render(
     notes: Sequence[str],
     charts: Sequence[Chart],
     matrices: Sequence[Chart],
+    alone: Sequence[str],
 ) -> str:
-    """The whole page as text; the same runs give the same page."""
+    """The whole page as text; the same runs give the same page.
+
+    `alone` names figures that are left out: they would have a single point, and nothing beside it.
+    """
     runs = sum(len(group.members) for group in groups)
     counted = f"{_plural(len(groups), 'group')} of {_plural(runs, 'run')}"
     verified = (
@@ -95,7 +102,7 @@ def render(
         for part in (
             box("warning", "note", "Before you compare", warnings(groups)),
             _results(groups, notes),
-            _figures(charts),
+            _figures(charts, alone),
             _time_to_accuracy(groups),
             _side_by_side(matrices),
             _differences(groups),
@@ -116,7 +123,7 @@ def render(
 def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
     used = columns(groups)
     others = used[1:]
-    rows = [[_named(g), *(Cell(_unbroken(c.text(g)), c.value(g)) for c in others)] for g in groups]
+    rows = [[_named(g), *(Cell(unbroken(c.text(g)), c.value(g)) for c in others)] for g in groups]
     words = [index for index, column in enumerate(used) if column.words]
     said = (
         "Proven ε is a limit that a proof backs: rely on it. Claimed ε is what a paper's own "
@@ -134,12 +141,17 @@ def _results(groups: Sequence[Group], notes: Sequence[str]) -> str:
     )
 
 
-def _figures(charts: Sequence[Chart]) -> str:
-    if not charts:
-        empty = "No run has an evaluation, so there is nothing to draw."
-        return section("figures", "Figures", paragraph(empty, "quiet"))
+def _figures(charts: Sequence[Chart], alone: Sequence[str]) -> str:
     drawn = "".join(chart.markup() for chart in charts)
-    return section("figures", "Figures", f'<div class="figures">{drawn}</div>')
+    said = f"Left out, because a single point would stand in it: {'; '.join(alone)}."
+    empty = "No run has an evaluation, so there is nothing to draw."
+    return section(
+        "figures",
+        "Figures",
+        f'<div class="figures">{drawn}</div>' if drawn else "",
+        paragraph(said, "quiet") if alone else "",
+        paragraph(empty, "quiet") if not (charts or alone) else "",
+    )
 
 
 def _side_by_side(matrices: Sequence[Chart]) -> str:
@@ -231,12 +243,7 @@ def _title(groups: Sequence[Group]) -> str:
 
 def _named(group: Group) -> Cell:
     """Its label, with the whole title of its recipe on hover."""
-    return Cell(_unbroken(group.label), group.label, group.first.run.title)
-
-
-def _unbroken(text: str) -> str:
-    """The text with formulas that no line break may tear apart."""
-    return re.sub(" ([≤±≥=]) ", "\u00a0\\1\u00a0", text)
+    return Cell(unbroken(group.label), group.label, group.first.run.title)
 
 
 def _plural(number: int, word: str) -> str:

@@ -106,7 +106,7 @@ def warnings(groups: Sequence[Group]) -> list[str]:
             "Not comparable in ε: these runs do not promise the same thing, so an ε of one kind "
             f"says nothing about an ε of another. {listed}. The table says which is which, and "
             "figures never mix them. To compare methods, train all of them with the same "
-            "--set privacy.delta=… and --set privacy.relation=…."
+            "privacy.delta and privacy.relation in their recipes."
         )
     measured = apart(
         [group for group in groups if group.accuracies],
@@ -158,7 +158,7 @@ def _letter(index: int) -> str:
 
 
 def _claimed(group: Group) -> str:
-    return NOT_CLAIMED if group.claimed is None else values.proven(group.claimed)
+    return NOT_CLAIMED if group.claimed is None else values.claimed(group.claimed)
 
 
 def _proven(group: Group) -> str:

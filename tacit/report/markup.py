@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,14 @@ def escape(text: object) -> str:
     return html.escape(values.clean(str(text)), quote=True)
 
 
+def unbroken(text: str) -> str:
+    """The text with formulas such as δ = 1e-5 that no line break may tear apart."""
+    return re.sub(" ([≤±≥=]) ", "\u00a0\\1\u00a0", text)
+
+
 def paragraph(text: str, kind: str = "") -> str:
     """One paragraph, nothing for an empty text."""
-    return f"<p{_class(kind)}>{escape(text)}</p>" if text else ""
+    return f"<p{_class(kind)}>{escape(unbroken(text))}</p>" if text else ""
 
 
 def sentences(value: object) -> list[str]:
@@ -32,7 +38,7 @@ def bullets(items: Sequence[str], empty: str) -> str:
     """A list, or a quiet line where there is nothing to list."""
     if not items:
         return paragraph(empty, "quiet")
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+    return f"<ul>{''.join(f'<li>{escape(unbroken(item))}</li>' for item in items)}</ul>"
 
 
 def box(kind: str, role: str, title: str, items: Sequence[str]) -> str:

@@ -222,14 +222,14 @@ def _claimed_card(claimed: dict[str, Any] | None, guarantee: Guarantee | None) -
     says = f"Source: {source}" if source else ""
     epsilon = values.number(claimed.get("epsilon"))
     under = _beside(epsilon, guarantee)
-    return _card("side", "ε claimed", values.proven(epsilon), under, meaning, says)
+    return _card("side", "ε claimed", values.claimed(epsilon), under, meaning, says)
 
 
 def _beside(claimed: float | None, guarantee: Guarantee | None) -> str:
     """How the claim stands to what is proven, at the precision that is shown."""
     if claimed is None or guarantee is None:
         return ""
-    if values.proven(claimed) == values.proven(guarantee.epsilon):
+    if values.claimed(claimed) == values.proven(guarantee.epsilon):
         return "the same as what is proven, up to rounding"
     return f"{'less' if claimed < guarantee.epsilon else 'more'} than what is proven"
 

@@ -64,7 +64,7 @@ def _in_epsilon(run: Run) -> str:
     if claimed >= run.guarantee.epsilon:
         return ""
     return (
-        f" In ε it is too small: {values.proven(claimed)} claimed where"
+        f" In ε it is too small: {values.claimed(claimed)} claimed where"
         f" {values.proven(run.guarantee.epsilon)} is proven."
     )
 

@@ -1,4 +1,8 @@
-"""Numbers as text. Bounds are rounded against us: proven up, audited and accuracy down."""
+"""Numbers as text, the same on the terminal, on pages and in sentences.
+
+Bounds are rounded against us: proven ε up, audited ε and accuracy down. A claimed ε is rounded up
+as well, so that it can be held against a proven one. Certificates and JSON have more digits.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +54,20 @@ def finite(value: object) -> float | None:
     return found if found is not None and math.isfinite(found) else None
 
 
-def proven(value: object) -> str:
-    """An upper bound on ε, rounded up."""
-    return _bound(value, ROUND_CEILING)
+def proven(value: object, places: int = 2) -> str:
+    """An upper bound on ε, rounded up; more places where two values must be told apart."""
+    return _bound(value, ROUND_CEILING, places)
+
+
+def claimed(value: object, places: int = 2) -> str:
+    """What a paper's arithmetic gives for ε, rounded as a proven one."""
+    return proven(value, places)
 
 
 def audited(value: object) -> str:
     """A lower bound on ε, rounded down; a bound below zero says nothing, so it reads as zero."""
     found = number(value)
-    return _bound(max(found, 0.0) if found is not None else None, ROUND_FLOOR)
+    return _bound(max(found, 0.0) if found is not None else None, ROUND_FLOOR, 2)
 
 
 def delta(value: object) -> str:
@@ -183,12 +192,12 @@ def _places(value: Decimal, places: int, rounding: str) -> Decimal:
     return abs(rounded) if rounded.is_zero() else rounded
 
 
-def _bound(value: object, rounding: str) -> str:
+def _bound(value: object, rounding: str, places: int) -> str:
     found = number(value)
     if found is None or not math.isfinite(found):
         return _special(found)
     if found == 0 or 0.1 <= abs(found) < 1e6:
-        return str(_places(_exact(found), 2, rounding))
+        return str(_places(_exact(found), places, rounding))
     return _significant(found, rounding, plain_from=1e-3)
 
 

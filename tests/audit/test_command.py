@@ -3,10 +3,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tacit.audit import faults
+from tacit.audit.protocol import Played
+from tacit.audit.run import Audit
+from tacit.audit.scores import Scores
+from tacit.audit.verdict import conclude
 from tacit.cli import main
+from tacit.commands import audit as command
+from tacit.privacy import events
+from tacit.privacy.relations import Relation
 
 QUICK = "--set training.epochs=1 --set training.batch_size=200 --canaries 600 --runs 1"
 
@@ -33,6 +41,23 @@ def test_a_sound_recipe_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert said["status"] == "consistent" and said["exit_code"] == 0
     assert said["findings"][0]["coins"] == 600
+
+
+def test_figures_are_whole_in_80_columns_and_say_what_few_coins_cannot(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    generator = np.random.default_rng(1)
+    heads = generator.random(200) < 0.5
+    scores = Scores(generator.normal(size=200) + heads, heads)
+    played = Played(scores, events.gaussian(1.0), Relation.ADD_OR_REMOVE_ONE, True)
+    finding = conclude("loss threshold", [played], 1e-5)
+    command._show(Audit("A run", (finding,), False), Path("audit"))
+    shown = capsys.readouterr().out
+    words = " ".join(shown.split())
+    assert f"({finding.auc.low:.3f}–{finding.auc.high:.3f})" in words and "…" not in shown
+    assert f"{finding.coins_needed['0.001']:,}" in words.split() and "needs" in words
+    assert f"≤ {finding.highest_auc:.3f}" in words
 
 
 def test_a_fault_ends_with_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ def run(
     mu: float, claimed: float | None = None, coins: int = 8000, promised: float = 1.0
 ) -> Played:
     """A Gaussian mechanism that really has μ = `mu`, charged as if it were `promised`."""
-    generator, coins = np.random.default_rng(2), 8000
+    generator = np.random.default_rng(2)
     heads = generator.random(coins) < 0.5
     scores = Scores(generator.normal(size=coins) + mu * heads, heads)
     return Played(scores, events.gaussian(1 / promised), ADD, True, claimed)
@@ -41,14 +41,51 @@ def test_a_mechanism_that_keeps_its_promise_is_consistent() -> None:
 def test_more_than_claimed_refutes_the_claim() -> None:
     finding = conclude("test", [run(1.0, claimed=2.0)], 1e-5)
     assert finding.status is Status.CLAIM_REFUTED
-    assert "The claim of ε = 2 is refuted" in finding.verdict
+    assert "The claim of ε = 2.00 is refuted" in finding.verdict
 
 
 def test_more_than_proven_means_that_something_is_broken() -> None:
     finding = conclude("test", [run(2.0, claimed=2.0)], 1e-5)
     assert finding.status is Status.BROKEN
     assert finding.verdict.startswith("Proof or code is broken")
-    assert "The claim of ε = 2 is refuted" in finding.verdict
+    assert "The claim of ε = 2.00 is refuted" in finding.verdict
+
+
+def exactly(mu: float, coins: int) -> Scores:
+    """Scores whose ranks are those of normal numbers, so that chance plays no part."""
+    normal = ndtri((np.arange(coins // 2) + 0.5) / (coins // 2))
+    heads = np.arange(coins) // 2 % 2 == 1
+    values = np.empty(coins)
+    values[heads], values[~heads] = normal + mu, normal
+    return Scores(values, heads)
+
+
+def test_an_auc_above_the_allowed_one_is_explained_by_few_coins_or_left_open() -> None:
+    event = events.gaussian(1.0)
+    few, many = (
+        conclude("test", [Played(exactly(1.1, coins), event, ADD, independent=False)], 1e-5)
+        for coins in (200, 8000)
+    )
+    assert few.auc.low < few.highest_auc < few.auc.estimate
+    assert few.status is Status.CONSISTENT
+    assert "lies above the 0.76" in few.verdict
+    assert "within the uncertainty of 200 coins (" in few.verdict
+    assert many.auc.low > many.highest_auc and many.epsilon < many.proven
+    assert many.status is Status.UNSETTLED
+    assert many.verdict.startswith("Not settled") and "Play more coins" in many.verdict
+    below = conclude("test", [Played(exactly(0.8, 200), event, ADD, True)], 1e-5)
+    assert "AUC" not in below.verdict
+
+
+@pytest.mark.parametrize(
+    ("coins", "shown"), [(100, set()), (200, {"0.01"}), (1996, {"0.01"}), (2000, {"0.01", "0.001"})]
+)
+def test_a_rate_of_false_positives_is_shown_where_the_coins_can_tell_it(
+    coins: int, shown: set[str]
+) -> None:
+    finding = conclude("test", [Played(exactly(1.0, coins), events.gaussian(1.0), ADD, True)], 1e-5)
+    assert set(finding.true_positives) == shown
+    assert finding.coins_needed == {"0.001": 2000, "0.01": 200}
 
 
 def test_nothing_promised_is_said() -> None:

@@ -74,6 +74,7 @@ def test_own_files_are_refused_until_their_classes_are_stated(csv_file, parquet_
         message = str(raised.value)
         assert """--set 'data.options.classes=["flu", "cold"]'""" in message
         assert "--set data.options.classes=from-labels" in message
+        assert "In Python these are values of DataOptions(classes=…)" in message
         assert SECRET not in message and "yes" not in message
 
 

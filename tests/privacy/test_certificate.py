@@ -66,7 +66,7 @@ def test_charges_beyond_the_plan_raise_the_guarantee(tmp_path: Path) -> None:
 
 
 def test_no_privacy_no_certificate(tmp_path: Path) -> None:
-    changed = {"planned": {"non-private": True}, "method": "plain"}
+    changed = {"planned": {"non-private": True}, "method": "plain", "budget": None}
     issued = certificate.issue(entries(tmp_path, 1, **changed))
     assert issued["guarantee"] is None and issued["proven"] == {}
     assert issued["assumptions"] == [] and issued["budget"] is issued["accountant"] is None
@@ -118,3 +118,11 @@ def test_a_ledger_without_its_promise_is_refused(tmp_path: Path) -> None:
 def test_rounding_is_never_in_our_favour() -> None:
     for value in (1.00001, 2.99996, 0.12345, 7.0):
         assert value <= certificate.round_up(value) < value + 1e-4 + 1e-9
+
+
+def test_a_large_epsilon_keeps_all_its_digits(tmp_path: Path) -> None:
+    large = events.to_json(events.gaussian(0.07))
+    issued = certificate.issue(entries(tmp_path, 1, planned=large))
+    epsilon = issued["guarantee"]["epsilon"]
+    assert epsilon > 100 and f"ε = {epsilon}," in issued["verdict"]
+    assert f"{epsilon} (add-or-remove-one)" in certificate_text.as_text(issued)

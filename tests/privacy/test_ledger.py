@@ -65,7 +65,7 @@ def test_reordered_lines_are_found(path: Path) -> None:
 def test_a_torn_last_line_is_cut_on_resume_and_an_error_otherwise(path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
-    with pytest.raises(LedgerError, match="--resume"):
+    with pytest.raises(LedgerError, match=r"--resume \(in Python: resume=True\)"):
         ledger.read(path)
     book = Ledger.resume(path)
     assert len(book.entries) == 6
@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_a_ledger_that_can_be_resumed(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match="--resume"):
+    with pytest.raises(RunError, match=r"--resume \(in Python: resume=True\)"):
         book.charge(5, 0, EVENT)
     monkeypatch.undo()
     assert len(book.entries) == 7

@@ -70,7 +70,7 @@ def test_the_page_is_whole_and_says_everything(found: Page) -> None:
         ),
         *(
             "61.00%\u00a0±\u00a01.01",
-            "Every proven ε here holds at δ = 1e-5",
+            "Every proven ε here holds at δ\u00a0=\u00a01e-5",
             "no privacy guarantee",
         ),
         *("Accuracy against proven ε", "Accuracy against claimed ε, which is no guarantee"),
@@ -122,17 +122,38 @@ def test_every_figure_is_an_svg_and_a_csv_file_that_agree_with_the_runs(written:
 
 
 def test_other_promises_never_share_a_figure_and_old_figures_go(tmp_path: Path) -> None:
-    groups = labelled([member("a"), member("b", delta=1e-6), member("c", data="mnist")])
+    promises = {"a": {}, "b": {"delta": 1e-6}, "c": {"data": "mnist"}}
+    groups = labelled(
+        member(f"{name}-{epsilon}", 0.9, epsilon, **values)
+        for name, values in promises.items()
+        for epsilon in (1.0, 3.0)
+    )
     write_comparison(groups, [], tmp_path)
     (tmp_path / "figures" / "own.csv").write_text("kept")
     by_epsilon = sorted((tmp_path / "figures").glob("accuracy-proven-epsilon*.csv"))
-    assert [len(rows(path)) for path in by_epsilon] == [1, 1, 1]
+    assert [len(rows(path)) for path in by_epsilon] == [2, 2, 2]
     assert len(list((tmp_path / "figures").glob("epsilon-epochs-?.csv"))) == 2
     assert "not comparable with B" in (tmp_path / "compare.html").read_text("utf-8")
-    write_comparison(labelled([member("a")]), [], tmp_path)
+    write_comparison(groups[:2], [], tmp_path)
     left = {path.name for path in (tmp_path / "figures").glob("*.csv")}
     assert "accuracy-proven-epsilon.csv" in left and "own.csv" in left
     assert not any(name.startswith("accuracy-proven-epsilon-") for name in left)
+
+
+def test_a_figure_with_a_single_point_is_left_out_and_named(tmp_path: Path) -> None:
+    page = write_comparison(labelled([member("a")]), [], tmp_path).page.read_text("utf-8")
+    figures = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert {"accuracy-epochs", "accuracy-time", "epsilon-epochs"} <= figures
+    assert not any(name.startswith("accuracy-proven") for name in figures)
+    said = re.findall(r"<p[^>]*>(Left out[^<]*)</p>", page)
+    assert said == [
+        "Left out, because a single point would stand in it: Accuracy against proven ε; "
+        "Accuracy against claimed ε, which is no guarantee."
+    ]
+    both = labelled([member("a"), member("plain", 0.97, None, method="plain", claimed=None)])
+    page = write_comparison(both, [], tmp_path).page.read_text("utf-8")
+    assert "Left out" not in page
+    assert len(rows(tmp_path / "figures" / "accuracy-proven-epsilon.csv")) == 2
 
 
 def test_every_text_is_escaped(tmp_path: Path) -> None:
@@ -147,7 +168,7 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="--out"):
+    with pytest.raises(RunError, match="another directory"):
         write_comparison(several()[:1], [], tmp_path / "file")
 
 
@@ -204,10 +225,16 @@ def test_a_click_on_a_heading_sorts_and_what_is_missing_comes_last(
 @in_a_browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_wider_than_the_screen(tmp_path: Path, written: Path, width: int) -> None:
-    """The page itself never scrolls sideways; wide tables do, inside their own box."""
+    """The page itself never scrolls sideways; wide tables do, inside their own box, and say so."""
     text = (written / "compare.html").read_text("utf-8")
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-    measure = "document.title = document.documentElement.scrollWidth + ' of ' + innerWidth"
+    measure = (
+        "const hints = [...document.querySelectorAll('.more')].filter((hint) => hint.offsetHeight);"
+        "const wide = hints.every((hint) => hint.textContent.includes('scroll the table sideways')"
+        " && hint.nextElementSibling.scrollWidth > hint.nextElementSibling.clientWidth);"
+        "document.title = document.documentElement.scrollWidth + ' of ' + innerWidth"
+        " + ', ' + wide + ' ' + document.querySelectorAll('.more:not([hidden]) + .sortable').length"
+    )
     page = tmp_path / "measured.html"
     page.write_text(text.replace("</body>", f"<script>{measure}</script></body>"), "utf-8")
     # Chromium opens no window narrower than 500 pixels, so a narrow one is a frame.
@@ -221,9 +248,10 @@ def test_nothing_is_wider_than_the_screen(tmp_path: Path, written: Path, width: 
     dom = browse(
         tmp_path, frame, "--dump-dom", "--allow-file-access-from-files", "--window-size=1400,900"
     )
-    measured = re.search(r"<title>(\d+) of (\d+)</title>", dom)
+    measured = re.search(r"<title>(\d+) of (\d+), true (\d)</title>", dom)
     assert measured and int(measured[2]) == width
     assert int(measured[1]) <= width
+    assert width > 390 or measured[3] == "1", "the results have columns that are out of sight"
     shot = tmp_path / "shot.png"
     browse(tmp_path, frame, f"--screenshot={shot}", f"--window-size={max(width, 500)},900")
     assert shot.stat().st_size > 20_000

@@ -29,7 +29,14 @@ def test_a_full_run(found: Page, tmp_path: Path) -> None:
     assert found.tags.count("svg") == found.tags.count("figure") == 5
     assert found.tags.count("h1") == found.tags.count("main") == 1
     for text in (
-        *("Proven (ε = 3.00, δ = 1e-5)", "4.88", "2.94", "0.83", "95% confidence", "97.31%"),
+        *(
+            "Proven (ε\u00a0=\u00a03.00, δ\u00a0=\u00a01e-5)",
+            "4.88",
+            "2.94",
+            "0.83",
+            "95% confidence",
+            "97.31%",
+        ),
         *("0.1433", "5 min 12 s", "Stopped early.", "Several records of one person.", "20.08"),
         *("tacit train recipe.toml --out NEW-RUN", "epsilon = 3.0", "As text.", "b41d" * 16),
         *("budget ε = 3.00", "Accuracy (%)", "Training step", "Epoch", "Predicted class"),
@@ -123,7 +130,7 @@ def test_people_read_words_not_keys(tmp_path: Path) -> None:
 
 def test_the_other_relation_stands_beside_the_number(found: Page) -> None:
     card = found.source.partition('<article class="card main">')[2].partition("</article>")[0]
-    assert "ε = 4.88 if one training record is replaced by another (replace-one)" in card
+    assert "ε\u00a0=\u00a04.88 if one training record is replaced by another (replace-one)" in card
 
 
 @pytest.mark.parametrize(
@@ -140,7 +147,7 @@ def test_a_claim_is_compared_as_it_is_shown(tmp_path: Path, claimed: float, word
 
 
 def test_the_caption_says_how_many_points_are_drawn(found: Page) -> None:
-    assert "Proven ε at 7 points of the training at δ = 1e-5." in found.text
+    assert "Proven ε at 7 points of the training at δ\u00a0=\u00a01e-5." in found.text
 
 
 def test_the_footer_says_what_no_ledger_covers(found: Page) -> None:
@@ -186,8 +193,8 @@ def test_no_guarantee_means_a_banner_and_no_epsilon_plots(
 
 def test_a_missing_verdict_is_made_from_the_guarantee(tmp_path: Path) -> None:
     found = page(tmp_path, certificate(verdict=None), {})
-    expected = "Proven (ε = 3.00, δ = 1e-5) for any one training record, add-or-remove-one"
-    assert expected in found.text
+    expected = "Proven (ε_=_3.00, δ_=_1e-5) for any one training record, add-or-remove-one"
+    assert expected.replace("_", "\u00a0") in found.text
 
 
 @pytest.mark.parametrize(
@@ -209,7 +216,7 @@ def test_a_budget_for_another_delta_is_not_drawn(tmp_path: Path) -> None:
     found = page(tmp_path, certificate(), metrics(1, 0, delta=1e-6, epsilon_curve=[[1, 9.0]]))
     assert "budget ε" not in found.text
     assert "without its budget" in found.text
-    assert "at δ = 1e-6" in found.text
+    assert "at δ\u00a0=\u00a01e-6" in found.text
     assert "Do not rely" not in found.text
 
 

@@ -55,6 +55,11 @@ def test_audited_epsilon_is_rounded_down(value: object, shown: str) -> None:
     assert values.audited(value) == shown
 
 
+def test_a_claim_is_rounded_as_a_proof_so_that_the_two_can_be_compared() -> None:
+    assert values.claimed(2.9312) == values.proven(2.9312) == "2.94"
+    assert values.claimed(2.93121, 4) == values.proven(2.93121, 4) == "2.9313"
+
+
 def test_shown_bounds_enclose_the_exact_value() -> None:
     for exponent in range(-12, 9):
         for digits in range(1, 400, 7):

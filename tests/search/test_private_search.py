@@ -188,6 +188,31 @@ def test_the_command_shows_the_chosen_settings_and_nothing_of_the_other_runs(
     assert f"{len(made)} runs" not in text and f"{len(made)} of" not in text
 
 
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        (["--try", "method.clp=1,2"], "clp"),
+        (["--try", "method.clip=2..1"], "second bound"),
+        (["--try", "method.clip=1,2", "--law", "uniform"], "law"),
+        (["--try", "method.clip=1,2", "--set", "data.holdout=0"], "holdout"),
+    ],
+)
+def test_the_command_says_nothing_of_a_search_that_it_refuses(
+    given: list[str],
+    refusal: str,
+    recipe: Recipe,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.as_toml())
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", str(path), "--on", "private", "--out", str(tmp_path / "out"), *given])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert refusal in said and "searching" not in said
+
+
 def test_as_json_holds_the_run_and_its_settings(recipe: Recipe, tmp_path: Path) -> None:
     tuned = tune_privately(recipe, TRIED, out=tmp_path / "out", runs=2)
     assert isinstance(tuned, Tuned)
