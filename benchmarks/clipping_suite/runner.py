@@ -45,7 +45,7 @@ class Plan:
     longest_step: float = 30.0
     tolerance: float = 5e-3
     """Rounding alone may send a gradient another way through ReLU and pooling: single precision
-    differs from double by up to 4e-3 on the convnet; peers that are wrong differ by 2e-2 or more."""
+    differs from double by up to 4e-3 on the convnet; peers that are wrong, by 2e-2 or more."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ Nothing is computed from the records to prepare them. The one exception is `clas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,8 +117,9 @@ def _said(scale: Scale) -> str:
     """The bounds of columns in words."""
     if isinstance(scale, dict):
         return ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in scale.items())
-    pairs = [pair for pair in scale if isinstance(pair, tuple)] or [scale]
-    return ", ".join(" to ".join(f"{bound:g}" for bound in pair) for pair in pairs)
+    pairs: list[Sequence[float]] = [pair for pair in scale if isinstance(pair, tuple)]
+    alike = [bound for bound in scale if not isinstance(bound, tuple)]
+    return ", ".join(" to ".join(f"{b:g}" for b in pair) for pair in pairs or [alike])
 
 
 def _data(read: _Read, options: DataOptions) -> Data:

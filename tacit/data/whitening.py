@@ -52,4 +52,4 @@ class Whitening:
 
 def of_length(rows: Tensor) -> Tensor:
     """Every row as long as `LENGTH`; a row of nothing stays so."""
-    return rows * (LENGTH / rows.norm(dim=1, keepdim=True).clamp_min(1e-6))
+    return torch.div(rows, rows.norm(dim=1, keepdim=True).clamp_min(1e-6)).mul_(LENGTH)
