@@ -60,7 +60,8 @@ def _method(results: Json) -> list[str]:
         "difference relative to the largest entry. Memory is the peak resident size during timed",
         "steps above that after model and data were built.",
         "",
-        f"Made by `{run['command']}` from [speed.json](speed.json).",
+        "Workloads may come from several commands that keep what earlier ones measured (`--keep`);"
+        f" the last was `{run['command']}`. All is in [speed.json](speed.json).",
         "",
     ]
 
