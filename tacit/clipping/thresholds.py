@@ -59,7 +59,15 @@ class Thresholds:
     estimate: NormEstimate | None = None
 
     def __post_init__(self) -> None:
-        for name, values in (("thresholds", self.given), ("noise_weights", self.weights)):
+        for name, values, rules in (
+            ("thresholds", self.given, ("layerwise", "multiplied")),
+            ("noise_weights", self.weights, ("layerwise", "adaptive-layerwise", "adaptive-norms")),
+        ):
+            if values and self.clipping not in rules:
+                raise ArgumentError(
+                    f"{name} is given, but clipping is {self.clipping!r}, which does not use it:"
+                    f" leave it out, or set clipping to {' or '.join(map(repr, rules))}"
+                )
             if values and len(values) != len(self.groups):
                 raise ArgumentError(
                     f"{name} has {len(values)} values for {len(self.groups)} groups of layers;"

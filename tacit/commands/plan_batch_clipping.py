@@ -61,11 +61,15 @@ def batch_clipping(
     if epsilon is not None:
         solve = batch_plan.noise_for if noise is None else batch_plan.epochs_for
         schedule = solve(schedule, epsilon, delta, relation)
-    answer = _answer(schedule, unknown, layers, delta) | {
+    answer = _answer(schedule, unknown, layers, delta, relation) | {
         "forecast": cost_of(dry_run, batch_size, schedule.steps, schedule.set_size)
     }
     show(answer, "batch clipping", as_json=json)
     if not json:
+        if layers > 1:
+            screen.print(
+                f"noise {schedule.noise:.6g} is that of the whole release, which `tacit train` takes"
+            )
         for row in answer["attacks"]:
             screen.print(
                 f"with {row['false_alarms']:g} false alarms the best attack finds at most"
@@ -73,10 +77,12 @@ def batch_clipping(
             )
 
 
-def _answer(schedule: BatchSchedule, unknown: str, layers: int, delta: float) -> dict[str, Any]:
+def _answer(
+    schedule: BatchSchedule, unknown: str, layers: int, delta: float, relation: Relation
+) -> dict[str, Any]:
     claim = schedule.claimed(delta)
-    curve = tradeoff.of(schedule.event(), Relation.REPLACE_ONE)
-    rows = [_row(schedule, steps, delta) for steps in cuts(schedule.steps)]
+    curve = tradeoff.of(schedule.event(), relation)
+    rows = [_row(schedule, steps, delta, relation) for steps in cuts(schedule.steps)]
     return {
         "method": "batch-clipping",
         "solved_for": unknown,
@@ -87,7 +93,7 @@ def _answer(schedule: BatchSchedule, unknown: str, layers: int, delta: float) ->
         "mini_sets": schedule.mini_sets,
         **size_of(schedule),
         "delta": delta,
-        "proven": _proven(schedule, delta),
+        "proven": _proven(schedule, delta, relation),
         "claimed": claim.epsilon if claim else None,
         "claimed_as": claim.source if claim else None,
         "mu": claim.mu if claim else None,
@@ -96,35 +102,36 @@ def _answer(schedule: BatchSchedule, unknown: str, layers: int, delta: float) ->
             for rate in _FALSE_ALARMS
         ],
         "by_epochs": rows,
-        "warnings": [*warnings_for(delta, schedule.records), *_too_small(rows)],
+        "warnings": [*warnings_for(delta, schedule.records), *_too_small(rows, relation.value)],
     }
 
 
-def _row(schedule: BatchSchedule, steps: int, delta: float) -> dict[str, Any]:
+def _row(
+    schedule: BatchSchedule, steps: int, delta: float, relation: Relation
+) -> dict[str, Any]:
     part = replace(schedule, epochs=schedule.epochs * steps / schedule.steps)
     claim = part.claimed(delta)
     return {
         "epochs": part.epochs,
         "steps": steps,
-        "proven": _proven(part, delta),
+        "proven": _proven(part, delta, relation),
         "claimed": claim.epsilon if claim else None,
     }
 
 
-def _proven(schedule: BatchSchedule, delta: float) -> dict[str, float]:
-    return {Relation.REPLACE_ONE.value: round_up(schedule.proven(delta), 6)}
+def _proven(schedule: BatchSchedule, delta: float, relation: Relation) -> dict[str, float]:
+    return {relation.value: round_up(schedule.proven(delta, relation), 6)}
 
 
-def _too_small(rows: list[dict[str, Any]]) -> list[str]:
+def _too_small(rows: list[dict[str, Any]], relation: str) -> list[str]:
     """Where the paper's approximation promises more than is proven."""
-    name = Relation.REPLACE_ONE.value
     known = [r for r in rows if r["claimed"] is not None]
-    below = [r for r in known if r["claimed"] < r["proven"][name] * (1 - 1e-4)]
+    below = [r for r in known if r["claimed"] < r["proven"][relation] * (1 - 1e-4)]
     if not below:
         return []
-    worst = max(below, key=lambda r: r["proven"][name] - r["claimed"])
+    worst = max(below, key=lambda r: r["proven"][relation] - r["claimed"])
     return [
         f"the paper's central limit approximation is below the proven ε in {len(below)} of"
         f" {len(rows)} rows, by most at {worst['epochs']:.1f} epochs: claimed"
-        f" {values.claimed(worst['claimed'], 4)}, proven {values.proven(worst['proven'][name], 4)}"
+        f" {values.claimed(worst['claimed'], 4)}, proven {values.proven(worst['proven'][relation], 4)}"
     ]

@@ -45,7 +45,7 @@ def trade_off(run: Run) -> Chart | None:
     caption = (
         "An attacker who tells members from non-members misses at least this share of members at"
         f" each rate of false alarms; the dotted line is blind guessing."
-        f"{_said(proven, claimed)}{_in_epsilon(run)}"
+        f"{_said(alpha, proven, claimed)}{_in_epsilon(run)}"
     )
     return Chart("trade-off", "What any attack must miss", caption, figure, rows)
 
@@ -69,14 +69,16 @@ def _in_epsilon(run: Run) -> str:
     )
 
 
-def _said(proven: np.ndarray, claimed: np.ndarray | None) -> str:
+def _said(alpha: np.ndarray, proven: np.ndarray, claimed: np.ndarray | None) -> str:
     """Where the claimed curve promises more than is proven."""
     if claimed is None:
         return ""
     above = claimed > proven + _SMALLEST_GAP
     if not above.any():
         return " The paper's approximation lies nowhere above what is proven."
+    rates = alpha[above]
     return (
         f" The paper's approximation promises more than is proven at {int(above.sum())} of"
-        f" {len(above)} rates, by up to {float((claimed - proven).max()):.4f}."
+        f" {len(above)} rates, from {rates.min():.3g} to {rates.max():.3g}, by up to"
+        f" {float((claimed - proven).max()):.4f}."
     )

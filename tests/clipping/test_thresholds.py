@@ -131,3 +131,21 @@ def test_every_turn_takes_the_next_records() -> None:
 def test_missing_norms_are_asked_for(clipping: str, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         Thresholds(clipping, GROUPS, 1.0, **settings)
+
+
+@pytest.mark.parametrize(
+    ("clipping", "setting", "way_out"),
+    [
+        ("flat", "noise_weights", "'layerwise'"),
+        ("automatic", "noise_weights", "'adaptive-norms'"),
+        ("multiplied", "noise_weights", "'adaptive-layerwise'"),
+        ("flat", "thresholds", "'layerwise' or 'multiplied'"),
+        ("adaptive-layerwise", "thresholds", "'layerwise' or 'multiplied'"),
+    ],
+)
+def test_values_that_a_rule_would_not_use_are_refused(
+    clipping: str, setting: str, way_out: str
+) -> None:
+    values = {"weights" if setting == "noise_weights" else "given": (1.0, 2.0)}
+    with pytest.raises(ArgumentError, match=f"{setting} is given, but .*{clipping}.*{way_out}"):
+        adaptive(clipping, **values)

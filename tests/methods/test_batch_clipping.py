@@ -126,7 +126,7 @@ def test_what_no_proof_covers_is_refused(
         prepared(tmp_path / "run", records, recipe_of(**settings), bn_model())
 
 
-@pytest.mark.parametrize("method", ["dpsgd", "dpftrl"])
+@pytest.mark.parametrize("method", ["dpsgd", "dpftrl", "dpsur", "dpsgd-br", "sanitization"])
 def test_batch_norm_is_refused_elsewhere(
     tmp_path: Path, records: TensorRecords, method: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 from scipy.special import ndtri
@@ -80,10 +81,10 @@ def test_senseless_schedules_are_refused(values: tuple[int, int, float, float], 
         BatchSchedule(100, 10, 1, 1.0, mini_sets=3)
 
 
-def planned(*arguments: str) -> dict[str, object]:
+def planned(*arguments: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["plan", "batch-clipping", *arguments, "--json"])
     assert result.exit_code == 0, result.output
-    found: dict[str, object] = json.loads(result.output)
+    found: dict[str, Any] = json.loads(result.output)
     return found
 
 
@@ -99,6 +100,22 @@ def test_the_command_gives_claimed_and_proven() -> None:
     assert 2.07 < proven["replace-one"] <= 2.09
     warnings = answer["warnings"]
     assert isinstance(warnings, list) and "below the proven" in warnings[0]
+
+
+def test_the_command_answers_for_the_relation_that_is_asked_for() -> None:
+    arguments = ["--records", "500", "--batch-size", "20", "--epochs", "1", "--noise", "1"]
+    for relation in ("replace-one", "zero-out"):
+        answer = planned(*arguments, "--relation", relation)
+        assert answer["proven"] == {relation: planned(*arguments)["proven"]["replace-one"]}
+    asked = ["plan", "batch-clipping", *arguments, "--relation", "add-or-remove-one"]
+    refused = CliRunner().invoke(app, asked)
+    assert isinstance(refused.exception, NoProofError) and "replace-one" in str(refused.exception)
+
+
+def test_the_command_names_the_noise_that_training_takes() -> None:
+    arguments = ["--records", "500", "--batch-size", "20", "--epochs", "1", "--noise", "3"]
+    shown = CliRunner().invoke(app, ["plan", "batch-clipping", *arguments, "--layers", "4"])
+    assert shown.exit_code == 0 and "noise 1.5 is that of the whole release" in shown.output
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,10 @@ def test_one_round_is_the_larger_direction_at_every_epsilon() -> None:
     assert above.delta(0.3) > below.delta(0.3) and above.delta(-0.3) < below.delta(-0.3)
 
 
-@pytest.mark.parametrize(("size", "of", "sigma", "rounds"), [(64, 54_000, 0.88, 8_000)])
+@pytest.mark.parametrize(
+    ("size", "of", "sigma", "rounds"),
+    [(64, 54_000, 2.5 / 8**0.5, 42_188), (64, 54_000, 1.5 / 8**0.5, 42_188)],
+)
 def test_the_bound_is_never_below_a_true_pair(
     size: int, of: int, sigma: float, rounds: int
 ) -> None:

@@ -1,6 +1,7 @@
 """The trade-off curve on the page: proven, claimed, and what an attack reached."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,18 @@ def test_the_page_draws_it_with_claim_and_attack(finished: Path) -> None:
     assert chart is not None and "the attack that ran" in chart.svg()
     write_report(finished)
     assert 'class="trade-off"' in (finished / "report.html").read_text()
+
+
+def test_the_caption_says_where_the_claim_promises_too_much(finished: Path) -> None:
+    run = load_run(finished)
+    rates = [(a, b) for a, b in run.trade_off if 0.1 <= a <= 0.5]
+    claimed = {**run.certificate["claimed"], "mu": 0.0}
+    hopeful = replace(run, trade_off=rates, certificate={**run.certificate, "claimed": claimed})
+    chart = trade_off(hopeful)
+    most = max(1 - a - b for a, b in rates)
+    assert chart is not None
+    assert f"at {len(rates)} of {len(rates)} rates, from {rates[0][0]} to" in chart.caption
+    assert f"{rates[-1][0]}, by up to {most:.4f}" in chart.caption
 
 
 def test_a_damaged_curve_is_named(finished: Path) -> None:
