@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tacit import native
 from tacit.clipping.contract import LossFunction
+from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import RunError
@@ -56,16 +57,19 @@ def assemble(
     optimizer: torch.optim.Optimizer | None = None,
     resume: bool = False,
     repeatable: bool = True,
+    set_pass: SetPass | None = None,
 ) -> Steps:
     """Steps that are ready to go, on a new ledger or on the one that is there.
 
     `public` holds records that get no guarantee, to estimate on. `repeatable` says that the loss,
     and whatever else shapes a step outside the recipe, is the library's own, so that a resumed run
-    repeats its steps exactly.
+    repeats its steps exactly; a `set_pass` of the user's own is not.
     """
     steps = step_count(recipe, len(records))
     _check_model(model, records, recipe)
-    own_inputs = repeatable and optimizer is None and isinstance(records, TensorRecords)
+    own_inputs = (
+        repeatable and optimizer is None and set_pass is None and isinstance(records, TensorRecords)
+    )
     bits = _bits(model, records, public) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
     source, generation, replay = _source(recipe, run, bits, resume)
@@ -85,6 +89,7 @@ def assemble(
         public,
         loss,
         ledger.entries[0].body if ledger else None,
+        set_pass,
     )
     method = build(parts)
     if ledger is None:

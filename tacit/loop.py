@@ -15,6 +15,7 @@ from torch import nn
 
 from tacit.assemble import Facts, assemble
 from tacit.clipping.contract import LossFunction
+from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, as_records
 from tacit.errors import ArgumentError
@@ -68,6 +69,7 @@ def fit(
     recipe: Recipe | None = None,
     loss: LossFunction = cross_entropy,
     optimizer: torch.optim.Optimizer | str | None = None,
+    set_pass: SetPass | str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
@@ -80,7 +82,8 @@ def fit(
     (ε, δ)-differentially private under the recipe's relation; the certificate says what that
     covers. `settings` are recipe values by name, such as epsilon=3, epochs=10, clip=1.0. `test`
     holds public records for evaluation, `public` ones on which thresholds and statistics may be
-    estimated; neither get any protection.
+    estimated; neither get any protection. `set_pass` computes what batch clipping clips of a
+    mini-set, by a function of your own or by name.
 
     >>> import tempfile, torch, tacit
     >>> x, y = torch.randn(500, 4), torch.randint(0, 2, (500,))
@@ -89,6 +92,8 @@ def fit(
     >>> run.epsilon <= 2
     True
     """
+    if isinstance(set_pass, str):
+        settings, set_pass = {**settings, "set_pass": set_pass}, None
     recipe, own = chosen(model, recipe, optimizer, settings)
     records = as_records(train)
     tested = None if test is None else as_records(test)
@@ -120,6 +125,7 @@ def fit(
             optimizer=own,
             resume=resume,
             repeatable=loss is cross_entropy,
+            set_pass=set_pass,
         )
     watching = watcher or Silent()
     journal = Journal(steps, recipe, len(records), tested, loss, watching)

@@ -7,7 +7,8 @@ bound, and layers that mix the records of a set, such as BatchNorm, are covered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,36 @@ def mean_gradient(
     return [torch.zeros_like(p) if g is None else g for p, g in zip(trained, found, strict=True)]
 
 
+@contextmanager
+def weights_kept(trained: Sequence[nn.Parameter]) -> Iterator[list[Tensor]]:
+    """The weights as they are, which are put back whatever happens."""
+    before = [p.detach().clone() for p in trained]
+    try:
+        yield before
+    finally:
+        for old, p in zip(before, trained, strict=True):
+            p.data.copy_(old)
+
+
+@dataclass(frozen=True)
+class OwnPass:
+    """A pass of the user's own: whatever it does to the weights is undone, its answer checked."""
+
+    of: SetPass
+
+    def __call__(
+        self, model: nn.Module, trained: Sequence[nn.Parameter], loss: LossFunction, batch: Batch
+    ) -> list[Tensor]:
+        with weights_kept(trained):
+            found = [part.detach().clone() for part in self.of(model, trained, loss, batch)]
+        if [part.shape for part in found] != [p.shape for p in trained]:
+            raise ArgumentError(
+                f"set_pass returned {len(found)} tensors that do not match the {len(trained)}"
+                " trained parameters; return one for each, in its shape and order"
+            )
+        return found
+
+
 @dataclass(frozen=True)
 class MomentumPass:
     """Gradient descent with momentum over `pieces` of the set; how far it went, per piece and rate.
@@ -65,11 +96,10 @@ class MomentumPass:
     def __call__(
         self, model: nn.Module, trained: Sequence[nn.Parameter], loss: LossFunction, batch: Batch
     ) -> list[Tensor]:
-        before = [p.detach().clone() for p in trained]
-        speeds = [torch.zeros_like(p) for p in before]
+        speeds = [torch.zeros_like(p) for p in trained]
         size = -(-len(batch[0]) // self.pieces)
         parts = list(zip(*(tensor.split(size) for tensor in batch), strict=True))
-        try:
+        with weights_kept(trained) as before:
             for part in parts:
                 for p, speed, g in zip(
                     trained, speeds, mean_gradient(model, trained, loss, part), strict=True
@@ -80,9 +110,6 @@ class MomentumPass:
                 (old - p.detach()) / (self.rate * len(parts))
                 for old, p in zip(before, trained, strict=True)
             ]
-        finally:
-            for old, p in zip(before, trained, strict=True):
-                p.data.copy_(old)
 
 
 class MiniSetEngine:

@@ -68,7 +68,7 @@ def batch_clipping(
     if not json:
         if layers > 1:
             screen.print(
-                f"noise {schedule.noise:.6g} is that of the whole release, which `tacit train` takes"
+                f"noise {schedule.noise:.6g} is that of the whole release: what `tacit train` takes"
             )
         for row in answer["attacks"]:
             screen.print(
@@ -106,9 +106,7 @@ def _answer(
     }
 
 
-def _row(
-    schedule: BatchSchedule, steps: int, delta: float, relation: Relation
-) -> dict[str, Any]:
+def _row(schedule: BatchSchedule, steps: int, delta: float, relation: Relation) -> dict[str, Any]:
     part = replace(schedule, epochs=schedule.epochs * steps / schedule.steps)
     claim = part.claimed(delta)
     return {
@@ -130,8 +128,9 @@ def _too_small(rows: list[dict[str, Any]], relation: str) -> list[str]:
     if not below:
         return []
     worst = max(below, key=lambda r: r["proven"][relation] - r["claimed"])
+    proven = values.proven(worst["proven"][relation], 4)
     return [
         f"the paper's central limit approximation is below the proven ε in {len(below)} of"
         f" {len(rows)} rows, by most at {worst['epochs']:.1f} epochs: claimed"
-        f" {values.claimed(worst['claimed'], 4)}, proven {values.proven(worst['proven'][relation], 4)}"
+        f" {values.claimed(worst['claimed'], 4)}, proven {proven}"
     ]

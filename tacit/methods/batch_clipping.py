@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from tacit.clipping.contract import Batch, LossFunction
-from tacit.clipping.mini_sets import MomentumPass, SetPass, mean_gradient
+from tacit.clipping.mini_sets import MomentumPass, OwnPass, SetPass, mean_gradient
 from tacit.config import Recipe
 from tacit.data.sampling import PartitionSampler, SubsetSampler
 from tacit.errors import ArgumentError, NoProofError
@@ -90,7 +90,7 @@ def from_recipe(parts: Parts, chosen: BatchClippingRecipe) -> BatchClipping:
     recipe, count = parts.recipe, len(parts.records)
     relation = recipe.privacy.relation or Relation.REPLACE_ONE
     schedule = _schedule(recipe, chosen, count, relation, _moments(parts, chosen))
-    equipment = parts.equipment(chosen, schedule.set_size, _set_pass(chosen))
+    equipment = parts.equipment(chosen, schedule.set_size, _set_pass(parts, chosen))
     statistics = Statistics(
         chosen.batch_norm,
         parts.model,
@@ -136,7 +136,9 @@ def _sampler(parts: Parts, schedule: BatchSchedule) -> SubsetSampler | Partition
     )
 
 
-def _set_pass(chosen: BatchClippingRecipe) -> SetPass:
+def _set_pass(parts: Parts, chosen: BatchClippingRecipe) -> SetPass:
+    if parts.set_pass is not None:
+        return OwnPass(parts.set_pass)
     if chosen.set_pass == "mean":
         return mean_gradient
     return MomentumPass(chosen.pass_pieces, chosen.pass_rate, chosen.pass_momentum)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tacit.config import Recipe
+from tacit.errors import ArgumentError
 from tacit.method_sections import (
     BatchClippingRecipe,
     ClippedRecipe,
@@ -46,7 +47,19 @@ _RULES = {
 def build(parts: Parts) -> Method:
     """The method that the recipe names."""
     chosen = parts.recipe.method
+    if parts.set_pass is not None and not _clips_sets(parts.recipe):
+        raise ArgumentError(
+            f"set_pass is a function, but method {chosen.name!r} as it is set clips no mini-sets of"
+            " several records: use method 'batch-clipping' with fewer mini_sets than batch_size"
+        )
     return _BUILDERS[type(chosen)](parts, chosen)
+
+
+def _clips_sets(recipe: Recipe) -> bool:
+    chosen = recipe.method
+    return isinstance(chosen, BatchClippingRecipe) and (
+        chosen.mini_sets < recipe.training.batch_size
+    )
 
 
 def clipping_sentence(recipe: Recipe) -> str:

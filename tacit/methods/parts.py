@@ -47,6 +47,8 @@ class Parts:
     loss: LossFunction = cross_entropy
     promised: dict[str, Any] | None = None
     """What the ledger of a resumed run promised."""
+    set_pass: SetPass | None = None
+    """A pass of the user's own over a mini-set."""
 
     def gatherer(self, set_size: int = 1) -> Gatherer:
         """The records, ready to be gathered by index; mini-sets are never cut."""

@@ -62,6 +62,8 @@ class GaussianTradeOff:
     mu: float
 
     def misses(self, false_alarms: Array) -> Array:
+        if math.isinf(self.mu):
+            return np.zeros_like(false_alarms)
         return np.asarray(ndtr(ndtri(1.0 - false_alarms) - self.mu))
 
     def delta(self, epsilon: float) -> float:

@@ -1,11 +1,13 @@
 """Passes over mini-sets: what they compute, and that they leave the model as it was."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tacit.clipping.contract import Batch
-from tacit.clipping.mini_sets import MiniSetEngine, MomentumPass, mean_gradient
+from tacit.clipping.contract import Batch, LossFunction
+from tacit.clipping.mini_sets import MiniSetEngine, MomentumPass, OwnPass, mean_gradient
 from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Flat
 from tacit.errors import ArgumentError
@@ -72,6 +74,28 @@ def test_weights_are_put_back_whatever_happens() -> None:
     with pytest.raises(RuntimeError, match="in the middle"):
         engine.clipped_sum(breaks, [batch], 1)
     assert torch.equal(before, flat(list(model.parameters())))
+
+
+def test_a_pass_of_ones_own_is_clipped_and_leaves_no_trace_in_the_weights() -> None:
+    model, batch = net(), records()
+    before = flat(list(model.parameters())).clone()
+
+    def careless(
+        net: nn.Module, trained: Sequence[nn.Parameter], loss: LossFunction, batch: Batch
+    ) -> list[Tensor]:
+        for p in trained:
+            p.data.add_(batch[0].sum())
+        return [p.data for p in trained]
+
+    found = MiniSetEngine(model, Flat(0.3), OwnPass(careless)).clipped_sum(
+        cross_entropy, [batch], 1
+    )
+    moved = before + float(batch[0].sum())
+    torch.testing.assert_close(found.vector, moved * min(1.0, 0.3 / float(moved.norm())))
+    assert torch.equal(before, flat(list(model.parameters())))
+    short = MiniSetEngine(model, Flat(0.3), OwnPass(lambda *_: [torch.zeros(2)]))
+    with pytest.raises(ArgumentError, match="1 tensors that do not match the 4"):
+        short.clipped_sum(cross_entropy, [batch], 1)
 
 
 def test_a_set_without_finite_gradient_or_records_contributes_zero() -> None:

@@ -1,6 +1,7 @@
 """Batch clipping end to end: draws, clip, noise, charge and statistics are what the proof names."""
 
 import math
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from batch_clipped import bn_model, recipe_of
 from small_runs import FEATURES, Wide, flat, prepared, save, small_recipe
 from torch import Tensor, nn
 
+from tacit.clipping.contract import Batch, LossFunction
+from tacit.clipping.mini_sets import mean_gradient
 from tacit.data.batches import TensorRecords
 from tacit.data.sampling import PartitionSampler, PoissonSampler, SubsetSampler
 from tacit.errors import ArgumentError, ModelError, NoProofError
@@ -107,6 +110,29 @@ def test_momentum_over_pieces_is_another_pass_with_the_same_promise(
         found.append(fit(bn_model(), records, recipe=recipe, out=tmp_path / set_pass))
     assert found[0].epsilon == found[1].epsilon
     assert found[0].certificate["weights_sha256"] != found[1].certificate["weights_sha256"]
+
+
+def test_a_pass_of_ones_own_trains_under_the_same_promise(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    def backwards(model: nn.Module, trained: Any, loss: LossFunction, batch: Batch) -> list[Tensor]:
+        return [-g for g in mean_gradient(model, trained, loss, batch)]
+
+    recipe = recipe_of(noise=1e-5, clip=0.05, learning_rate=0.1, epochs=0.1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        start = nn.Linear(FEATURES, 3)
+    moved: list[Tensor] = []
+    for set_pass in ("mean", backwards):
+        model = deepcopy(start)
+        result = fit(model, records, recipe=recipe, set_pass=set_pass, out=tmp_path / str(set_pass))
+        moved.append(flat(model) - flat(start))
+        assert result.epsilon == pytest.approx(BatchSchedule(300, 30, 0.1, 1e-5).proven(1e-5))
+    assert float(moved[0].norm()) == pytest.approx(0.1 * 0.05, rel=0.01)
+    torch.testing.assert_close(moved[1], -moved[0], rtol=0, atol=1e-5)
+    for single in (recipe_of(mini_sets=30), small_recipe()):
+        with pytest.raises(ArgumentError, match="set_pass is a function"):
+            fit(deepcopy(start), records, recipe=single, set_pass=backwards, out=tmp_path / "no")
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,18 @@ def test_without_gradient_every_layer_gets_the_noise_of_its_threshold(
         assert float((flat(part) - old).std()) == pytest.approx(expected, rel=0.03)
 
 
-def test_thresholds_follow_the_weights_from_epoch_to_epoch(
-    tmp_path: Path, records: TensorRecords
+@pytest.mark.parametrize(("every", "steps_between"), [(1.0, 10), (0.5, 5), (0, 1)])
+def test_thresholds_follow_the_weights_from_epoch_to_epoch_or_step_to_step(
+    tmp_path: Path, records: TensorRecords, every: float, steps_between: int
 ) -> None:
-    recipe = small_recipe(noise=0.1, learning_rate=2.0, **ADAPTIVE)
+    recipe = small_recipe(noise=0.1, learning_rate=2.0, estimate_every=every, **ADAPTIVE)
     steps = prepared(tmp_path / "run", records, recipe, public=public())
     seen = []
     for _ in range(12):
         steps.advance(cross_entropy)
         seen.append(tuple(steps.state.memory["clipping.norms"].tolist()))
-    assert len(set(seen[:10])) == 1 and seen[10] != seen[0]
+    changed = [step for step in range(1, 12) if seen[step] != seen[step - 1]]
+    assert changed == list(range(steps_between, 12, steps_between))
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "grouped"])

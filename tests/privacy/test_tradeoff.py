@@ -59,7 +59,8 @@ def test_an_unprotected_run_hides_nothing() -> None:
     from dp_accounting import NonPrivateDpEvent
 
     curve = tradeoff.of(NonPrivateDpEvent(), REPLACE)
-    assert tradeoff.power(curve, 0.01) == 1.0 and curve.delta(100.0) == 1.0
+    assert [tradeoff.power(curve, rate) for rate in (0.0, 0.01)] == [1.0, 1.0]
+    assert curve.delta(100.0) == 1.0
     assert math.isinf(curve.epsilon(1e-5))
 
 
