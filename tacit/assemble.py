@@ -235,7 +235,7 @@ def header_of(
     """The ledger's first entry: everything that the certificate will say."""
     privacy, promise = recipe.privacy, method.promise
     claim = method.claim(privacy.delta)
-    warnings = []
+    warnings = list(promise.warnings)
     if privacy.delta >= 1 / len(records):
         warnings.append(
             f"delta is {privacy.delta:g}, at least one over the number of records: it permits"

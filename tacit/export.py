@@ -60,8 +60,9 @@ def sanitize(recipe: Recipe, *, data_dir: Path | None = None, out: Path | None =
     """Release one noised vector for every training record, with its label.
 
     Guarantee: everything in the run directory is one Gaussian release under replace-features;
-    training on the vectors, by anyone and for ever, costs nothing more. Test records are public,
-    and are written as the encoder sees them, without noise.
+    training on the vectors, by anyone and for ever, costs nothing more. The test records of a
+    dataset are public, and are written as the encoder sees them, without noise. Records that were
+    set aside from the training records (`holdout`, `test_fraction`) are not written at all.
     """
     method = recipe.method
     if not isinstance(method, SanitizationRecipe) or method.guarantee != "one-time":
@@ -80,7 +81,8 @@ def sanitize(recipe: Recipe, *, data_dir: Path | None = None, out: Path | None =
     steps.advance(cross_entropy)
     vectors, labels = steps.state.memory["vectors"], steps.state.memory["labels"]
     arrays = {"x": vectors.numpy(), "y": labels.numpy()}
-    if ready.tested is not None:
+    aside = recipe.data.holdout or recipe.data.options.get("test_fraction")
+    if ready.tested is not None and not aside:
         seen, known = _as_seen(Split(model), ready.tested)
         arrays |= {"x_test": seen.numpy(), "y_test": known.numpy()}
     digest = run.save_export(_archive(arrays))

@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from tacit.cli import app
 from tacit.config import from_values
 from tacit.data.released import release_of
-from tacit.errors import ArgumentError, DataError, LedgerError
+from tacit.errors import ArgumentError, DataError, LedgerError, RunError
 from tacit.export import recipe_for, sanitize
+from tacit.privacy.ledger import Ledger
 from tacit.privacy.relations import Relation
+from tacit.progress import Silent
 from tacit.train import recipe_for as train_recipe
 from tacit.train import train
 from tacit.verify import check
@@ -89,3 +91,45 @@ def test_steps_after_the_first_cost_nothing_on_released_vectors(tmp_path: Path) 
         assert trained.certificate["guarantee"] == released.certificate["guarantee"]
     raw = train(train_recipe("digits", {"method.name": "plain"}), out=tmp_path / "raw")
     assert raw.certificate["guarantee"] is None
+
+
+def test_a_run_never_goes_on_with_another_release(tmp_path: Path) -> None:
+    class Stop(Silent):
+        def show(self, moment: object) -> None:
+            raise KeyboardInterrupt
+
+    chosen = {"model.name": "mlp", "method.encoder": "given"}
+    for name, epsilon in (("here", "1"), ("weaker", "50")):
+        sanitize(recipe_for("digits", {**chosen, "privacy.epsilon": epsilon}), out=tmp_path / name)
+    plain = {"method.name": "plain", "model.name": "linear", "data.options.classes": "10"}
+    recipe = train_recipe(str(tmp_path / "here" / "sanitized.npz"), plain)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, out=tmp_path / "run", watcher=Stop())
+    (tmp_path / "here").rename(tmp_path / "first")
+    (tmp_path / "weaker").rename(tmp_path / "here")
+    with pytest.raises(RunError, match="not of the release"):
+        train(recipe, out=tmp_path / "run", resume=True)
+
+
+def test_what_a_release_warns_of_is_said_by_whoever_trains_on_it(tmp_path: Path) -> None:
+    chosen = {"model.name": "mlp", "method.encoder": "given", "run.seed": "1"}
+    released = sanitize(recipe_for("digits", chosen), out=tmp_path / "release")
+    plain = {"method.name": "plain", "model.name": "linear", "data.options.classes": "10"}
+    trained = train(train_recipe(str(released.data), plain), out=tmp_path / "run").certificate
+    assert any("seed 1" in warning for warning in trained["warnings"])
+    assert any("every record's label" in said for said in trained["treated_as_public"])
+
+
+def test_an_audited_release_is_still_a_release(tmp_path: Path) -> None:
+    recipe = recipe_for("digits", {"model.name": "mlp", "method.encoder": "given"})
+    released = sanitize(recipe, out=tmp_path / "release")
+    book = Ledger.resume(released.path / "ledger.jsonl")
+    book.append("audit", {"on_training_records": False})
+    book.close()
+    assert release_of(released.data) is not None
+
+
+def test_records_set_aside_from_training_are_not_written_without_noise(tmp_path: Path) -> None:
+    chosen = {"model.name": "mlp", "method.encoder": "given", "data.holdout": "200"}
+    released = sanitize(recipe_for("digits", chosen), out=tmp_path / "release")
+    assert set(np.load(released.data)) == {"x", "y"}

@@ -72,6 +72,7 @@ def _load_named(published: Published, data_dir: Path | None, options: DataOption
             "class names, image size and the division into training and test records (published)",
         ),
         found_at=found.described,
+        published=True,
     )
 
 
@@ -115,5 +116,6 @@ def _load_reviews(published: Published, found: Found, options: DataOptions) -> D
             "class names and the division into training and test records (published)",
         ),
         found_at=found.described,
+        published=True,
         token_ids=encoder.size,
     )

@@ -28,7 +28,6 @@ from torch import Tensor
 from tacit.data.generated import GeneratedImages, Pictures
 from tacit.data.loaded import Data, Split
 from tacit.data.places import user_cache
-from tacit.data.published import DATASETS
 from tacit.data.scattering import Scattering
 from tacit.data.upright import upright as set_upright
 from tacit.data.whitening import GENERATED, Whitening
@@ -161,8 +160,7 @@ def with_features(
     data: Data, function: RecordFeatures, progress: Progress = lambda done, rows: None
 ) -> Data:
     """The same records with other features, from the cache where they were computed before."""
-    published = data.name in DATASETS
-    cache = user_cache() / "features" if published else None
+    cache = user_cache() / "features" if data.published else None
     return dataclasses.replace(
         data,
         train=_converted(data.train, function, cache, progress),

@@ -44,6 +44,8 @@ class Data:
     found_at: str
     token_ids: int = 0
     release: Release | None = None
+    published: bool = False
+    """Whether anyone may have these records; a user's own never are, whatever their file's name."""
 
     @property
     def classes(self) -> int:

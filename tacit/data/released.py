@@ -23,6 +23,9 @@ class Release:
     event: DpEvent
     relation: Relation
     ledger_head: str
+    public: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What its certificate treats as public, and warns of: both hold for whoever trains on it."""
 
 
 def release_of(path: Path) -> Release | None:
@@ -44,7 +47,13 @@ def release_of(path: Path) -> Release | None:
             " released. Restore it, or move it away from the ledger to train on it without a"
             " guarantee"
         )
-    if entries[-1].kind != "release":
+    if [e.kind for e in entries if e.kind != "audit"][-1] != "release":
         raise DataError(f"{path}: its release was not finished. Run tacit sanitize again elsewhere")
-    relation = Relation(entries[0].body["relation"])
-    return Release(certificate.covered(entries), relation, entries[-1].hash)
+    promise = entries[0].body
+    return Release(
+        certificate.covered(entries),
+        Relation(promise["relation"]),
+        entries[-1].hash,
+        tuple(promise["treated_as_public"]),
+        tuple(promise["warnings"]),
+    )

@@ -35,6 +35,7 @@ class Promise:
     details: dict[str, Any]
     public: tuple[str, ...] = ()
     """What the method treats as public beyond the recipe and the number of records."""
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for the ledger's first entry and the certificate."""

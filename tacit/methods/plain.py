@@ -7,6 +7,7 @@ over to the weights.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from dp_accounting import DpEvent, NonPrivateDpEvent, NoOpDpEvent
@@ -16,6 +17,7 @@ from tacit.clipping.contract import Batch, Layout, LossFunction, check_losses
 from tacit.data.batches import Gatherer, TensorRecords
 from tacit.data.released import Release
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
+from tacit.errors import RunError
 from tacit.method_sections import PlainRecipe
 from tacit.methods.base import Method, Promise
 from tacit.methods.parts import Parts, step_count
@@ -60,6 +62,10 @@ class PlainSgd(Method):
             sampling="shuffled batches",
             proof="docs/proofs/sanitization.md" if release else None,
             details={"records": sampler.records, **_variant(release)},
+            public=tuple(f"by the release: {each}" for each in release.public) if release else (),
+            warnings=tuple(f"of the release: {each}" for each in release.warnings)
+            if release
+            else (),
         )
 
     def charge(self, step: int) -> DpEvent:
@@ -93,9 +99,20 @@ def _variant(release: Release | None) -> dict[str, str]:
     return {"variant": f"post-processing of the release whose ledger ends with {head}"}
 
 
+def _check_same(release: Release | None, promised: dict[str, Any] | None) -> None:
+    """A run that goes on was charged for one release; another one would go unpaid."""
+    if promised is not None and promised.get("variant") != _variant(release).get("variant"):
+        raise RunError(
+            "the records are not of the release that the run was started on, which is all that it"
+            " paid for. Put that release back where it was, or start a new run elsewhere"
+        )
+
+
 def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:
     """The baseline of a recipe."""
     count, size = len(parts.records), parts.recipe.training.batch_size
+    release = parts.records.release if isinstance(parts.records, TensorRecords) else None
+    _check_same(release, parts.promised)
     return PlainSgd(
         parts.model,
         step_count(parts.recipe, count),
@@ -103,5 +120,5 @@ def from_recipe(parts: Parts, chosen: PlainRecipe) -> PlainSgd:
         parts.gatherer(),
         parts.optimizer,
         parts.source,
-        parts.records.release if isinstance(parts.records, TensorRecords) else None,
+        release,
     )

@@ -1,5 +1,6 @@
 """Features of records: one record at a time, normalised within it, kept where that is allowed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tacit.data import features
 from tacit.data.features import ScatteringFeatures, with_features
 from tacit.data.generated import GeneratedImages
 from tacit.data.loaded import Data, Split
+from tacit.data.published import DATASETS
 from tacit.errors import ArgumentError
 from tacit.train import train
 
@@ -33,9 +35,10 @@ def function(
     return ScatteringFeatures((1, 8, 8), 1, 4, groups, mirrored, centred, upright, whitened)
 
 
-def data(name: str, count: int = 70) -> Data:
+def data(name: str, count: int = 70, own: bool = False) -> Data:
     split = Split(images(count), torch.zeros(count, dtype=torch.int64))
-    return Data(name, split, None, ("a", "b"), "image", (0.5,), (0.5,), ("pixels",), "made up")
+    given = Data(name, split, None, ("a", "b"), "image", (0.5,), (0.5,), ("pixels",), "made up")
+    return replace(given, published=name in DATASETS and not own)
 
 
 @pytest.fixture
@@ -168,3 +171,10 @@ def test_a_recipe_with_features_names_them_in_its_certificate(cache: Path, tmp_p
     assert result.accuracy is not None and result.accuracy > 0.8
     assert config.load(str(tmp_path / "run" / "recipe.toml")) == recipe
     assert recipe.digest() != recipe.with_settings(features="scattering").digest()
+
+
+def test_own_records_in_a_file_named_like_a_published_dataset_are_not_kept(cache: Path) -> None:
+    with_features(data("mnist", own=True), function())
+    assert not cache.exists()
+    with_features(data("mnist"), function())
+    assert len(list(cache.iterdir())) == 1
