@@ -183,7 +183,7 @@ class Journal:
             epoch=self._epoch(),
             epochs=self._recipe.training.epochs,
             epsilon=None if spent is None else round_up(spent),
-            budget=self._recipe.privacy.epsilon,
+            budget=self._recipe.privacy.epsilon if self._recipe.method.budgeted else None,
             accuracy=evaluations[-1]["accuracy"] if evaluations else None,
             records_per_second=self._recipe.training.batch_size / max(each, 1e-9),
             seconds_left=each * remaining,

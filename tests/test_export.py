@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tacit.audit.run import audit
 from tacit.cli import app
 from tacit.config import from_values
 from tacit.data.released import release_of
@@ -60,6 +61,8 @@ def test_the_command_that_is_shown_trains_on_the_release(tmp_path: Path) -> None
     release, trained = (check(path).certificate for path in (out, tmp_path / "run"))
     assert trained["guarantee"] == release["guarantee"] and trained["proven"] == release["proven"]
     assert trained["variant"].endswith(release["ledger_head"]) and trained["budget"] is None
+    with pytest.raises(ArgumentError, match=f"audit {out}"):
+        audit(str(tmp_path / "run"), out=tmp_path / "audit")
 
 
 def test_a_guarantee_carries_over_only_to_the_very_vectors_that_were_released(

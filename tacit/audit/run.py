@@ -12,6 +12,7 @@ from tacit.audit.attacks import Attack, Settings, attacks_for
 from tacit.audit.verdict import CONFIDENCE, Finding, Status, check_confidence, conclude
 from tacit.board import Board
 from tacit.config import Recipe
+from tacit.data.released import release_of
 from tacit.errors import ArgumentError, RunError
 from tacit.loop import certified
 from tacit.privacy import ledger
@@ -89,6 +90,7 @@ def audit(
         raise ArgumentError(f"{what} is a run: its recipe cannot be changed; leave out the changes")
     else:
         recipe = _finished(run)
+    _refuse_released(recipe)
     chosen = attacks_for(recipe, run, attacks, out / "played", data_dir, settings)
     tasks = {task.name: task for attack in chosen for task in attack.tasks()}
     train_all(list(tasks.values()), jobs=jobs, data_dir=data_dir, board=board)
@@ -101,6 +103,16 @@ def audit(
     if run is not None:
         _record(run, done, text)
     return done
+
+
+def _refuse_released(recipe: Recipe) -> None:
+    """What is trained on a release gives away no more than the release: that is what to attack."""
+    path = Path(recipe.data.name)
+    if path.is_file() and release_of(path) is not None:
+        raise ArgumentError(
+            f"{path} was released before, and training on it gives away nothing more: audit"
+            f" {path.parent}, where its ledger lies"
+        )
 
 
 def _finding(attack: Attack, confidence: float, attacks: int) -> Finding:

@@ -53,7 +53,7 @@ def release_of(path: Path) -> Release | None:
     return Release(
         certificate.covered(entries),
         Relation(promise["relation"]),
-        entries[-1].hash,
+        next(e.hash for e in reversed(entries) if e.kind == "release"),
         tuple(promise["treated_as_public"]),
         tuple(promise["warnings"]),
     )

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.clipping.contract import Batch, ClippedSum, Layout
@@ -52,7 +53,7 @@ class Statistics:
 
     def everyone(self) -> Iterable[Batch]:
         """All training records, as often as one asks for them."""
-        return _First(self.records, len(self.records))
+        return _Chosen(self.records, np.arange(len(self.records)))
 
     def release(self, step: int, batches: Iterable[Batch]) -> None:
         """Noised moments of one layer after the other, as a model at inference reaches them.
@@ -85,16 +86,20 @@ class Statistics:
 
 
 def _some_of(records: Records | None) -> Iterable[Batch]:
-    """As many public records as tell a layer's moments; a deep network passes them often."""
+    """As many public records as tell a layer's moments, at even distances.
+
+    A deep network passes them once for each layer.
+    """
     assert records is not None
-    return _First(records, min(len(records), _ENOUGH))
+    step = -(-len(records) // _ENOUGH)
+    return _Chosen(records, np.arange(0, len(records), step))
 
 
 @dataclass(frozen=True)
-class _First:
+class _Chosen:
     records: Records
-    count: int
+    places: NDArray[np.int64]
 
     def __iter__(self) -> Iterator[Batch]:
         gatherer = Gatherer(self.records, _ROWS, 1, ())
-        return gatherer.micro_batches(np.arange(self.count), 0)
+        return gatherer.micro_batches(self.places, 0)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tacit.data.batches import TensorRecords
 from tacit.loop import fit
 from tacit.losses import cross_entropy
+from tacit.methods import moments
 
 
 def test_noise_is_solved_for_including_the_moments(tmp_path: Path, records: TensorRecords) -> None:
@@ -111,3 +112,11 @@ def test_after_every_step_the_state_holds_no_buffers(
         assert not list(model.buffers())
         with steps.as_released():
             assert not list(model.buffers())
+
+
+def test_public_moments_come_from_records_at_even_distances() -> None:
+    rows = 2 * moments._ENOUGH + 1
+    sorted_by_class = TensorRecords(torch.arange(rows).float()[:, None], torch.zeros(rows).long())
+    seen = torch.cat([x for x, _ in moments._some_of(sorted_by_class)]).flatten()
+    assert len(seen) <= moments._ENOUGH
+    assert seen[0] == 0 and seen[-1] >= rows - 3 and len(set(seen.diff().tolist())) == 1
