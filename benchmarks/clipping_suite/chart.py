@@ -62,7 +62,13 @@ def draw(results: Json, path: Path) -> None:
                     linewidth=0.3,
                     label=None if label in labelled else label,
                 )
-                axes.text(value * 1.04, y, f"{value:.2g}", va="center", fontsize=6.5)
+                axes.text(
+                    value * 1.04,
+                    y,
+                    f"{value:.0f}" if value >= 10 else f"{value:.2g}",
+                    va="center",
+                    fontsize=6.5,
+                )
                 labelled.add(label)
         axes.axvline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log")
