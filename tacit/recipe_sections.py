@@ -70,6 +70,12 @@ class ScatteringRecipe(Section):
     pictures: Pictures = "auto"
     """What the generated images show by which features are centred or whitened."""
 
+    @model_validator(mode="after")
+    def _pictures_have_a_use(self) -> ScatteringRecipe:
+        if self.pictures != "auto" and not (self.centred or self.whitened):
+            raise ValueError("pictures has no use here; leave it out, or set centred or whitened")
+        return self
+
 
 class PatchesRecipe(Section):
     """How each image answers to patches of generated images."""

@@ -100,9 +100,10 @@ class ScatteringFeatures:
         }
         mirror = ", averaged with those of its mirror image" if mirrored else ""
         image = "image, set upright by its own moments" if upright else "image"
-        middle = f" and centred by {_GENERATED} generated images" if centred else ""
+        shown = "" if pictures == "auto" else f" of {pictures}"
+        middle = f" and centred by {_GENERATED} generated images{shown}" if centred else ""
         if whitened:
-            middle = f" and whitened (power {whitened:g}) by {GENERATED} generated images"
+            middle = f" and whitened (power {whitened:g}) by {GENERATED} generated images{shown}"
         self.described = (
             f"the scattering transform of each {image} (scale {scale}, {angles} angles{mirror}),"
             f" normalised within the image in {groups} groups{middle}: a fixed function of one"

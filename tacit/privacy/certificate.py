@@ -128,6 +128,8 @@ def issue(
     if release and "outcome" in release:
         certificate["outcome"] = release["outcome"]
     certificate["assumptions"] = list(ASSUMPTIONS) if private else []
+    if not private:
+        certificate["budget"] = None
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None

@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tacit import config
 from tacit.data import whitening
 from tacit.data.features import ScatteringFeatures
 from tacit.data.whitening import Whitening
+from tacit.errors import ArgumentError
 
 
 def public(rows: int, width: int) -> Tensor:
@@ -77,3 +79,10 @@ def test_scattering_features_are_whitened_by_generated_images_alone() -> None:
     torch.testing.assert_close(found.flatten(1), expected(plain.compute(x).flatten(1)))
     torch.testing.assert_close(found[2:3], whitened.compute(x[2:3]), atol=1e-4, rtol=1e-4)
     assert plain.key != whitened.key and "whitened (power 0.5)" in whitened.described
+
+
+def test_pictures_without_a_use_are_refused() -> None:
+    features = {"name": "scattering", "pictures": "leaves"}
+    with pytest.raises(ArgumentError, match="set centred or whitened"):
+        config.from_values({"features": features})
+    assert config.from_values({"features": {**features, "whitened": 0.5}}).features is not None
