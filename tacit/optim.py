@@ -95,7 +95,8 @@ class PrivateOptimizer:
         self._structure = self._structure.current()
         parameters = self._structure.parameters
         for name, value in gradient.layout.views(gradient.vector).items():
-            parameters[name].grad = value
+            parameters[name].grad = _laid_like(parameters[name], value)
+        self._lay_out_state()
         self.inner.step()
         self._forget_gradients()
         if self.sparsifier is not None:
@@ -107,11 +108,27 @@ class PrivateOptimizer:
         for group, rate in zip(self.inner.param_groups, rates, strict=True):
             group["lr"] = rate
 
+    def _lay_out_state(self) -> None:
+        """Fused optimizers read memory in its own order: a state read back must lie like its weight,
+        or moments of one weight would move another."""
+        for group in self.inner.param_groups:
+            for parameter in group["params"] if group.get("fused") else ():
+                state = self.inner.state[parameter]
+                for key, value in state.items():
+                    if isinstance(value, Tensor) and value.shape == parameter.shape:
+                        state[key] = _laid_like(parameter, value)
+
     def _forget_gradients(self) -> None:
         """None that anyone else left may move a weight."""
         for group in self.inner.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
+
+
+def _laid_like(parameter: Tensor, value: Tensor) -> Tensor:
+    if value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, requires_grad=False).copy_(value)
 
 
 class WeightAverage:

@@ -58,7 +58,10 @@ def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     trained = [p for p in model.parameters() if p.requires_grad]
     if training.optimizer == "adam":
         return torch.optim.Adam(
-            trained, lr=training.learning_rate, weight_decay=training.weight_decay
+            trained,
+            lr=training.learning_rate,
+            weight_decay=training.weight_decay,
+            fused=trained[0].device.type in ("cpu", "cuda"),
         )
     return torch.optim.SGD(
         trained,

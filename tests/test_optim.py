@@ -1,15 +1,18 @@
-"""Schedules and averages, by their definitions."""
+"""Schedules, averages and updates, by their definitions."""
 
 import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from tacit.clipping.contract import Layout
 from tacit.data.batches import TensorRecords
 from tacit.evaluate import evaluate
 from tacit.losses import cross_entropy
-from tacit.optim import Pace, Schedule, WeightAverage, weights_swapped
+from tacit.noise.gaussian import PrivateGradient
+from tacit.optim import Pace, PrivateOptimizer, Schedule, WeightAverage, weights_swapped
+from tacit.state import TrainingState
 
 
 def test_schedules_start_full_and_end_as_they_say() -> None:
@@ -58,3 +61,37 @@ def test_evaluation_counts_what_a_person_would() -> None:
     assert found.confusion == [[1, 0], [1, 1]]
     right, wrong = math.log1p(math.exp(-2)), math.log1p(math.exp(2))
     assert found.loss == pytest.approx((2 * right + wrong) / 3, rel=1e-6)
+
+
+def _convolution_moved(kind: type[torch.optim.Optimizer], fused: bool, restored: bool) -> Tensor:
+    """A weight with its channels last after five updates, as one run or gone on with after two."""
+    torch.manual_seed(0)
+    model = nn.Conv2d(4, 8, 3, bias=False).to(memory_format=torch.channels_last)
+    layout = Layout.of(model, lambda names: [0] * len(names))
+    settings = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+
+    def fresh() -> PrivateOptimizer:
+        inner = kind(model.parameters(), lr=0.1, fused=fused, **settings)  # type: ignore[call-arg]
+        return PrivateOptimizer(model, inner)
+
+    private = fresh()
+    for step in range(5):
+        if restored and step == 2:
+            kept = TrainingState(model, private).snapshot()
+            for name, value in kept.tensors.items():
+                kept.tensors[name] = value.contiguous()  # as they come back from a file
+            private = fresh()
+            TrainingState(model, private).restore(kept)
+        private.apply(PrivateGradient(torch.randn(layout.size), layout, scales=(1.0,)), step)
+    return model.weight.detach().clone()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_a_fused_optimizer_moves_each_weight_by_its_own_gradient(
+    kind: type[torch.optim.Optimizer],
+) -> None:
+    """torch's fused updates on a CPU do not look how gradients and moments lie in memory."""
+    expected = _convolution_moved(kind, fused=False, restored=False)
+    for restored in (False, True):
+        moved = _convolution_moved(kind, fused=True, restored=restored)
+        torch.testing.assert_close(moved, expected, rtol=1e-5, atol=1e-6)

@@ -253,8 +253,18 @@ def build(
                 _initialise(module, initial)
         for parameter in model.parameters():
             if parameter.dim() == 4:
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+                parameter.data = _channels_last(parameter.data)
         return model
+
+
+def _channels_last(weight: Tensor) -> Tensor:
+    """The weight of a convolution with its channels last, also where there is only one: torch takes
+    that for channels first, and what comes out of the layer then lies so too."""
+    laid = weight.contiguous(memory_format=torch.channels_last)
+    height, width = weight.shape[2:]
+    return laid.as_strided(
+        laid.shape, (laid.shape[1] * height * width, 1, width * laid.shape[1], laid.shape[1])
+    )
 
 
 def _initialise(module: nn.Module, initial: InitialWeights) -> None:
