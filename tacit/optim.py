@@ -109,8 +109,8 @@ class PrivateOptimizer:
             group["lr"] = rate
 
     def _lay_out_state(self) -> None:
-        """Fused optimizers read memory in its own order: a state read back must lie like its weight,
-        or moments of one weight would move another."""
+        """Fused optimizers read memory in its own order: a state that was read back must lie like
+        its weight, or moments of one weight would move another."""
         for group in self.inner.param_groups:
             for parameter in group["params"] if group.get("fused") else ():
                 state = self.inner.state[parameter]

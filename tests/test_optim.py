@@ -1,6 +1,8 @@
 """Schedules, averages and updates, by their definitions."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -63,16 +65,17 @@ def test_evaluation_counts_what_a_person_would() -> None:
     assert found.loss == pytest.approx((2 * right + wrong) / 3, rel=1e-6)
 
 
-def _convolution_moved(kind: type[torch.optim.Optimizer], fused: bool, restored: bool) -> Tensor:
+def _convolution_moved(
+    kind: Callable[..., torch.optim.Optimizer], fused: bool, restored: bool
+) -> Tensor:
     """A weight with its channels last after five updates, as one run or gone on with after two."""
     torch.manual_seed(0)
     model = nn.Conv2d(4, 8, 3, bias=False).to(memory_format=torch.channels_last)
     layout = Layout.of(model, lambda names: [0] * len(names))
-    settings = {"momentum": 0.9} if kind is torch.optim.SGD else {}
 
     def fresh() -> PrivateOptimizer:
-        inner = kind(model.parameters(), lr=0.1, fused=fused, **settings)  # type: ignore[call-arg]
-        return PrivateOptimizer(model, inner)
+        settings: dict[str, Any] = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+        return PrivateOptimizer(model, kind(model.parameters(), lr=0.1, fused=fused, **settings))
 
     private = fresh()
     for step in range(5):
@@ -88,7 +91,7 @@ def _convolution_moved(kind: type[torch.optim.Optimizer], fused: bool, restored:
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 def test_a_fused_optimizer_moves_each_weight_by_its_own_gradient(
-    kind: type[torch.optim.Optimizer],
+    kind: Callable[..., torch.optim.Optimizer],
 ) -> None:
     """torch's fused updates on a CPU do not look how gradients and moments lie in memory."""
     expected = _convolution_moved(kind, fused=False, restored=False)

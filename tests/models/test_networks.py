@@ -83,10 +83,9 @@ def test_unknown_names_and_shapes_are_refused_with_a_way_out() -> None:
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
 def test_what_comes_out_of_a_first_convolution_lies_channels_last(shape: tuple[int, ...]) -> None:
     """Also for one channel, which torch takes for channels first; pooling is much slower then."""
-    first = build("funnel-cnn", shape, 10)[0]  # type: ignore[index]
-    out = first(torch.randn(2, *shape))
-    assert out.is_contiguous(memory_format=torch.channels_last)
-    again = torch.nn.functional.conv2d(
-        torch.ones(2, *shape), first.weight.contiguous(), first.bias, padding=1
-    )
-    torch.testing.assert_close(first(torch.ones(2, *shape)), again)
+    first = next(m for m in build("funnel-cnn", shape, 10) if isinstance(m, torch.nn.Conv2d))
+    x = torch.randn(2, *shape)
+    assert first(x).is_contiguous(memory_format=torch.channels_last)
+    weight = first.weight.contiguous()
+    expected = torch.nn.functional.conv2d(x, weight, first.bias, padding=1)
+    torch.testing.assert_close(first(x), expected)
