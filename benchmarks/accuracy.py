@@ -18,6 +18,7 @@ from tacit.papers.index import find
 ROWS = range(1, 6)
 BETTER = ("-banded", "-amplified")
 TABLE_2 = ("dpsur", "dpsgd-br")
+PEERS_OF_TABLE_2 = ("-ts", "-mean", "-lstm", "-hf-cnn")
 BENCHMARKS = ("mnist", "fashion-mnist", "cifar-10", "imdb")
 RULES = ("flat", "adaptive", "grouped", "multiplied")
 PAPER_003 = (
@@ -57,6 +58,7 @@ PAGES = {
         *dict.fromkeys(
             row.command for figure in ("figure4", "figure7") for row in find(f"001/{figure}").rows
         ),
+        *(row.command for row in find("001/table2").rows if row.recipe.endswith(PEERS_OF_TABLE_2)),
     ],
     "sanitization": [
         f"000/{data}-{kind}"
@@ -68,6 +70,7 @@ PAGES = {
             "one-time",
             "one-time --epsilon 3",
             "joint",
+            "paper",
             "paper-short",
         )
     ]

@@ -109,7 +109,16 @@ class PrivateSteps:
         self._run.save_checkpoint(self._steps.state.snapshot())
 
     def finish(self) -> Result:
-        """Release the weights with their certificate and report, and erase the key."""
+        """Release the weights with their certificate and report, and erase the key.
+
+        Refused after a step that was interrupted half way: weights that it left are not what its
+        charge covers where a test decides what is kept.
+        """
+        if self._result is None and not self._steps.whole:
+            raise ArgumentError(
+                "the last step was interrupted half way, so nothing is released; go on from the"
+                " last save with resume=True and finish then"
+            )
         if self._result is None:
             self._result = finish(self._steps, self._journal.metrics(Facts()), self._run)
         return self._result

@@ -99,7 +99,30 @@ def test_plan_of_selective_update_says_what_covers_it(tmp_path: Path, tacit: Run
     assert "not covered" in tacit(f"plan dpsgd-br {trials}").stdout
     filtered = as_json(tacit, f"plan dpsgd-br {SELECTIVE} --epsilon 1 --decaying")
     assert filtered["proven"]["add-or-remove-one"] <= 1 and filtered["filter"]["order"] > 1
-    assert "trials" in tacit(f"plan dpsur {SELECTIVE}", 2).stderr
+    assert filtered["accounting"].startswith("RDP filter") and filtered["solved_for"] == "trials"
+    assert filtered["proven"]["charge_all"] is filtered["proven"]["thinning"] is None
+    assert "--decaying" in tacit(f"plan dpsgd-br {trials}").stdout
+    nearly_all = tacit(f"plan dpsur {SELECTIVE} --trials 10".replace("-1.5", "20")).stdout
+    assert "accepts nearly everything" in nearly_all
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ("", "trials and epsilon are missing"),
+        ("--trials 0", "trials is 0"),
+        ("--trials 100 --epsilon nan", "epsilon is nan"),
+        ("--trials 100 --buffer 9", "buffer is 9; it must lie between 1 and 4"),
+        ("--trials 100 --accepted 200", "between 0 and the 100 trials"),
+        ("--epsilon 0.2 --accepted 5000000", "accepted is 5000000, but only"),
+        ("--trials 2500 --epsilon 1 --decaying", "of 2500 trials only"),
+        ("--trials 9 --decaying --relation replace-one", "relation is replace-one"),
+        ("--trials 9 --validation-batch-size 70000", "validation_batch_size is 70000"),
+    ],
+)
+def test_plan_of_selective_update_names_what_is_wrong(tacit: Run, rest: str, words: str) -> None:
+    found = " ".join(tacit(f"plan dpsgd-br {SELECTIVE} {rest}", 2).stderr.split())
+    assert words in found
 
 
 def test_plan_shows_a_table_and_a_forecast(tmp_path: Path, tacit: Run) -> None:

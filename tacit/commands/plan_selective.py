@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,9 @@ Choice = Literal["lowest", "average", "random"]
 
 
 _USUAL_BUFFER = {"dpsur": 1, "dpsgd-br": 2}
+_LARGEST_BUFFER = 4
+_NEITHER = {"charge_all": None, "thinning": None, "a_star": None}
+"""Of noise that changes, only what the filter lets through is known in advance."""
 
 
 def selective_update(
@@ -50,39 +54,32 @@ def selective_update(
 ) -> None:
     """Plan selective updates: candidates by DP-SGD, kept where a noisy test says so."""
     accountants.check_delta(delta)
-    if trials is None and epsilon is None:
-        raise ArgumentError(
-            "trials and epsilon are missing: give trials, such as 1000, for the ε they cost, or"
-            " epsilon, such as 3, for the trials it allows"
-        )
-    if accepted is not None and trials is not None and not 0 <= accepted <= trials:
-        raise ArgumentError(f"accepted is {accepted}; it must lie between 0 and the trials")
     method = str(context.info_name)
     candidates = _USUAL_BUFFER[method] if buffer is None else buffer
-    if (trials is not None and trials < 1) or candidates < 1:
-        raise ArgumentError("trials and buffer must be at least 1")
+    _check(trials, epsilon, accepted, candidates)
     test = LossTest(validation_batch_size, validation_noise, beta, statistic, reach)
     compares = candidates > 1 and choice == "lowest"
     given = SelectiveSchedule(records, batch_size, trials or 1, noise, test, compares)
-    details = None
+    details, accounting = None, ""
     if decaying:
-        filtered = (
-            RdpFilter.for_trials(given, delta)
-            if epsilon is None
-            else RdpFilter.for_budget(given, epsilon, delta)
-        )
-        schedule = replace(given, steps=trials or filtered.trials(given)).cheapest(delta)
-        whole = accountants.epsilon(filtered.event(), delta)
-        proven = {Relation.ADD_OR_REMOVE_ONE.value: whole}
+        filtered = _filter(given, trials, epsilon, delta, relation)
+        schedule = replace(given, steps=trials or filtered.trials(given))
+        proven = {relation.value: accountants.epsilon(filtered.event(), delta, relation)}
+        accounting = f"RDP filter at order {filtered.order:g}"
         details = {"order": filtered.order, "limit": filtered.limit}
     else:
         schedule = _constant(given, trials, epsilon, delta, relation)
         proven = {r.value: schedule.proven(delta, r) for r in SHOWN_RELATIONS}
+        accounting = "thinning" if schedule.coin else "charge all"
+    if accepted is not None and accepted > schedule.steps:
+        raise ArgumentError(
+            f"accepted is {accepted}, but only {schedule.steps} trials fit; it cannot be larger"
+        )
     claim = schedule.claimed(delta, accepted)
     least, most = schedule.acceptance.bounds
     answer: dict[str, Any] = {
         "method": method,
-        "solved_for": "epsilon" if epsilon is None else "trials",
+        "solved_for": "trials" if trials is None else "epsilon",
         "trials": schedule.steps,
         "accepted": accepted,
         "records": records,
@@ -96,9 +93,9 @@ def selective_update(
         "choice": choice if candidates > 1 else None,
         "acceptance": [least, most],
         "delta": delta,
-        "accounting": "thinning" if schedule.coin else "charge all",
+        "accounting": accounting,
         "proven": {name: round_up(value, 6) for name, value in proven.items()}
-        | _both_ways(schedule, delta),
+        | (_NEITHER if decaying else _both_ways(schedule, delta)),
         "filter": details,
         "claimed": claim.epsilon if claim else None,
         "claimed_as": claim.source if claim else None,
@@ -108,6 +105,49 @@ def selective_update(
         print_json(answer)
     else:
         _show(answer)
+
+
+def _check(
+    trials: int | None, epsilon: float | None, accepted: int | None, candidates: int
+) -> None:
+    if trials is None and epsilon is None:
+        raise ArgumentError(
+            "trials and epsilon are missing: give trials, such as 1000, for the ε they cost, or"
+            " epsilon, such as 3, for the trials it allows"
+        )
+    if trials is not None and trials < 1:
+        raise ArgumentError(f"trials is {trials}; it must be at least 1")
+    if epsilon is not None and not (epsilon > 0 and math.isfinite(epsilon)):
+        raise ArgumentError(f"epsilon is {epsilon:g}; it must be a positive finite number")
+    if not 1 <= candidates <= _LARGEST_BUFFER:
+        raise ArgumentError(f"buffer is {candidates}; it must lie between 1 and {_LARGEST_BUFFER}")
+    if accepted is not None and (accepted < 0 or (trials is not None and accepted > trials)):
+        most = "" if trials is None else f" and the {trials} trials"
+        raise ArgumentError(f"accepted is {accepted}; it must lie between 0{most}")
+
+
+def _filter(
+    given: SelectiveSchedule,
+    trials: int | None,
+    epsilon: float | None,
+    delta: float,
+    relation: Relation,
+) -> RdpFilter:
+    """What limits trials whose noise may change; with both given, the trials must fit."""
+    if relation not in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
+        raise ArgumentError(
+            f"relation is {relation.value}: noise that follows earlier results has no proof under"
+            " it; use add-or-remove-one, or leave out --decaying"
+        )
+    if epsilon is None:
+        return RdpFilter.for_trials(given, delta)
+    filtered = RdpFilter.for_budget(given, epsilon, delta)
+    if trials is not None and trials > filtered.trials(given):
+        raise ArgumentError(
+            f"epsilon is {epsilon:g}, but of {trials} trials only {filtered.trials(given)} fit even"
+            " if the noise stays as it is; leave out trials, or use more noise"
+        )
+    return filtered
 
 
 def _constant(
@@ -141,6 +181,15 @@ def _both_ways(schedule: SelectiveSchedule, delta: float) -> dict[str, float | N
     }
 
 
+def _thinning(answer: dict[str, Any]) -> str:
+    proven = answer["proven"]
+    if proven["thinning"] is not None:
+        return f"{values.proven(proven['thinning'])} (a* = {proven['a_star']:g})"
+    if answer["choice"] == "lowest":
+        return "not covered: noisy losses are compared again"
+    return "not covered: the test accepts nearly everything"
+
+
 def _show(answer: dict[str, Any]) -> None:
     table = Table("setting", "value", title=f"plan for {answer['method']}", title_justify="left")
     for key in ("trials", "accepted", "records", "batch_size", "noise", "validation_batch_size"):
@@ -154,13 +203,15 @@ def _show(answer: dict[str, Any]) -> None:
     proven = answer["proven"]
     for shown in (r.value for r in SHOWN_RELATIONS if r.value in proven):
         table.add_row(f"ε proven, {shown}", values.proven(proven[shown]))
-    table.add_row("ε if every trial is charged", values.proven(proven["charge_all"]))
-    by_thinning = "not covered: noisy losses are compared again"
-    if proven["thinning"] is not None:
-        by_thinning = f"{values.proven(proven['thinning'])} (a* = {proven['a_star']:g})"
-    table.add_row("ε by thinning", by_thinning)
+    if answer["filter"] is None:
+        table.add_row("ε if every trial is charged", values.proven(proven["charge_all"]))
+        table.add_row("ε by thinning", _thinning(answer))
     claimed = answer["claimed"]
     table.add_row("ε claimed", "give --accepted" if claimed is None else values.claimed(claimed))
     screen.print(table)
+    if answer["method"] == "dpsgd-br" and answer["filter"] is None:
+        screen.print(
+            "Noise stays as it is; training decays it by default: plan that by --decaying."
+        )
     for warning in answer["warnings"]:
         screen.print(f"warning: {warning}", style="yellow")

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
@@ -126,14 +127,20 @@ class Selective(ClippedMethod):
             self._ask_public(step)  # a first accuracy turns nothing, so the charge still holds
         base = self._state.snapshot()
         test = self._schedule_now().test
-        change = self._try(step, loss, batches)
-        if change < test.beta * test.half_range:
-            self._candidates.add(self._state.snapshot(), change)
+        needed = self._needed()
+        try:
+            change = self._try(step, loss, batches)
+            accepted = change < test.beta * test.half_range
+            if accepted:
+                self._candidates.add(self._state.snapshot(), change)
+        finally:
+            self._state.restore(base)
+        if accepted:
             self.course.count(trials=1, accepted=1, rejected_in_a_row=None)
         else:
             self.course.count(trials=1, rejected_in_a_row=1)
-        self._state.restore(base)
-        if len(self._candidates) < self._needed():
+            needed = self._needed()
+        if len(self._candidates) < needed:
             return
         self._state.restore(self._choose(step))
         self._candidates.clear()
@@ -158,14 +165,32 @@ class Selective(ClippedMethod):
         return shown | {f"last_{name}": value for name, value in ended.items()}
 
     def _try(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> float:
-        """Make the candidate; its noisy change of loss, in standard deviations of the noise."""
+        """Make the candidate; its noisy change of loss, in standard deviations of the noise.
+
+        Refuses an optimizer that learns something which rolling back would not take from it.
+        """
+        before_it = self._equipment.optimizer.settings()
         self._noise = GaussianNoise(self._equipment.source, self.course.dials.noise)
         self._equipment.optimizer.factor = self.course.dials.rate
         tested = self._test.draw(step)
         before = self._test.losses(loss, tested)
         super().step(step, loss, batches)
         after = self._test.losses(loss, tested)
+        self._check_optimizer(before_it)
         return self._test.noised(step, before, after, self._schedule_now().test)
+
+    def _check_optimizer(self, before: list[dict[str, Any]]) -> None:
+        optimizer = self._equipment.optimizer
+        after = optimizer.settings()
+        changed = [
+            k for b, a in zip(before, after, strict=True) for k in a if not _same(b.get(k), a[k])
+        ]
+        if changed:
+            raise NoProofError(
+                f"{type(optimizer.inner).__name__} changes {', '.join(changed)} in its"
+                " param_groups at a step: a rejected trial could not be rolled back. Use an"
+                " optimizer that keeps what it learns in its state, such as torch's SGD or Adam"
+            )
 
     def _choose(self, step: int) -> Snapshot:
         choice = self._chosen.choice
@@ -221,3 +246,9 @@ class Selective(ClippedMethod):
         return claims.selective_update(
             start.probability, now.noise, start.test_probability, now.test_noise
         )
+
+
+def _same(first: object, second: object) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return torch.equal(first, second)
+    return bool(first == second)

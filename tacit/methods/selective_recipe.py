@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tacit.config import Recipe
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler
@@ -66,6 +68,7 @@ def _check(parts: Parts, chosen: SelectiveRecipe, relation: Relation) -> None:
         raise ArgumentError(
             "decay follows the accuracy, but labels are not class numbers; set decay to false"
         )
+    _check_answers(parts)
     if parts.recipe.privacy.noise is None:
         raise ArgumentError(
             "noise is missing: with decay it cannot be solved for, as it is only the first one;"
@@ -75,6 +78,21 @@ def _check(parts: Parts, chosen: SelectiveRecipe, relation: Relation) -> None:
         raise ArgumentError(
             f"relation is {relation.value}: noise that follows the accuracy has no proof under it;"
             " use add-or-remove-one, or set decay to false"
+        )
+
+
+def _check_answers(parts: Parts) -> None:
+    """The accuracy is that of the largest of several outputs, asked with a blank record."""
+    blank = torch.zeros_like(parts.records.batch(torch.tensor([0]))[0])
+    training = parts.model.training
+    parts.model.eval()
+    with torch.no_grad():
+        shape = tuple(parts.model(blank).shape)
+    parts.model.train(training)
+    if len(shape) != 2 or shape[1] < 2:
+        raise ArgumentError(
+            f"decay follows the accuracy, but the model answers one record with shape {shape};"
+            " it needs one output for each of at least two classes. Set decay to false"
         )
 
 

@@ -180,6 +180,13 @@ def text_mean(shape: Shape, classes: int, tokens: int) -> nn.Module:
     return nn.Sequential(_bag(tokens, 16, "mean"), nn.Linear(16, classes))
 
 
+def text_tempered(shape: Shape, classes: int, tokens: int) -> nn.Module:
+    """Mean of 16-dimensional token vectors, a layer of 32 tempered sigmoids, a linear layer."""
+    _text(shape, tokens, "text-tempered")
+    hidden = [nn.Linear(16, 32), TemperedSigmoid()]
+    return nn.Sequential(_bag(tokens, 16, "mean"), *hidden, nn.Linear(32, classes))
+
+
 def text_linear(shape: Shape, classes: int, tokens: int) -> nn.Module:
     """One weight per token and class on a text's words, scaled to norm one."""
     _text(shape, tokens, "text-linear")
@@ -200,6 +207,7 @@ MODELS: dict[str, Callable[[Shape, int, int], nn.Module]] = {
     "linear": linear,
     "feature-cnn": feature_cnn,
     "text-mean": text_mean,
+    "text-tempered": text_tempered,
     "text-linear": text_linear,
     "text-lstm": text_lstm,
     **NORMALISED,

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 _PROBABILITY_GRID = 1 << 32
 
 
-def sampling_probability(records: int, batch_size: float) -> float:
+def sampling_probability(records: int, batch_size: float, name: str = "batch_size") -> float:
     """The rate at which a Poisson sampler takes each record: a multiple of 2⁻³², rounded down.
 
     The sampler compares 32 random bits with this rate, so what is accounted is what is drawn.
@@ -38,7 +38,7 @@ def sampling_probability(records: int, batch_size: float) -> float:
         raise ArgumentError(f"records is {records}; there must be at least one training record")
     if not 0 < batch_size <= records:
         raise ArgumentError(
-            f"batch_size is {batch_size:g}; the expected batch must lie above 0 and at most at"
+            f"{name} is {batch_size:g}; the expected batch must lie above 0 and at most at"
             f" the number of records, {records}"
         )
     steps = math.floor(_PROBABILITY_GRID * (batch_size / records))

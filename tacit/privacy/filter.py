@@ -38,7 +38,10 @@ class RdpFilter:
         limits = {order: rdp.divergence_for(order, epsilon, delta) for order in _ORDERS}
         possible = {order: limit for order, limit in limits.items() if limit > 0}
         if not possible:
-            raise ArgumentError(f"epsilon is {epsilon:g}; no trial fits. Ask for a larger one")
+            raise ArgumentError(
+                f"epsilon is {epsilon:g}; at delta {delta:g} it allows nothing at all. Ask for a"
+                " larger epsilon, or a larger delta"
+            )
         best = max(possible, key=lambda order: possible[order] / cost(start, order))
         if possible[best] < cost(start, best):
             raise ArgumentError(

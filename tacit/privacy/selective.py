@@ -90,7 +90,8 @@ class SelectiveSchedule:
     @property
     def test_probability(self) -> float:
         """The rate at which each record is sampled for a test."""
-        return events.sampling_probability(self.records, self.test.batch_size)
+        size = self.test.batch_size
+        return events.sampling_probability(self.records, size, "validation_batch_size")
 
     @property
     def epochs(self) -> float:

@@ -155,7 +155,7 @@ def test_packed_sequences() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["text-mean", "text-linear", "text-lstm"])
+@pytest.mark.parametrize("name", ["text-mean", "text-tempered", "text-linear", "text-lstm"])
 def test_networks_for_texts(name: str) -> None:
     ids = torch.randint(0, 20, (6, 9))
     ids[0, 2:] = 0

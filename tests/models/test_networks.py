@@ -34,7 +34,7 @@ def test_layers_of_the_mlp_and_lenet_are_those_of_paper_002() -> None:
     assert [m.in_features for m in lenet if isinstance(m, torch.nn.Linear)] == [400, 120, 84]
 
 
-@pytest.mark.parametrize("name", ["text-mean", "text-linear", "text-lstm"])
+@pytest.mark.parametrize("name", ["text-mean", "text-tempered", "text-linear", "text-lstm"])
 def test_padding_does_not_count_in_a_text_even_after_noise(name: str) -> None:
     model = build(name, (8,), 2, tokens=50)
     with torch.no_grad():
