@@ -204,6 +204,7 @@ def row_of(summary: Summary) -> list[str]:
 
 _SHOWN: dict[str, Callable[[Any], str]] = {
     "accuracy": "{:.2f}".format,
+    "ratio": "{:.3f}".format,
     "spread": "{:.2f}".format,
     "minutes": "{:.1f}".format,
     "proven": epsilon,
