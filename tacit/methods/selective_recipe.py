@@ -14,6 +14,7 @@ from tacit.methods.loss_test import NoisyLossChange
 from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.methods.phases import ChargedFeedback, Feedback, PublicFeedback
 from tacit.methods.selective import Decay, Selective
+from tacit.privacy import claims
 from tacit.privacy.filter import RdpFilter
 from tacit.privacy.relations import Relation
 from tacit.privacy.selective import LossTest, SelectiveSchedule, noise_for
@@ -38,6 +39,7 @@ def from_recipe(parts: Parts, chosen: SelectiveRecipe) -> Selective:
     if chosen.decay:
         decay = Decay(_feedback(parts, chosen, plain), _filter(recipe, start))
     schedule = start if decay else _constant(recipe, start, relation)
+    _check_claim(chosen, schedule, recipe.privacy.delta)
     tested = PoissonSampler(count, chosen.validation_batch_size, source, "validation sampling")
     return Selective(
         _promise(chosen, schedule, relation, decay),
@@ -78,6 +80,18 @@ def _check(parts: Parts, chosen: SelectiveRecipe, relation: Relation) -> None:
         raise ArgumentError(
             f"relation is {relation.value}: noise that follows the accuracy has no proof under it;"
             " use add-or-remove-one, or set decay to false"
+        )
+
+
+def _check_claim(chosen: SelectiveRecipe, start: SelectiveSchedule, delta: float) -> None:
+    """Refuse an end that comes before the first update."""
+    rates = start.probability, start.test_probability
+    one = claims.selective_update(rates[0], start.noise, rates[1], chosen.validation_noise)
+    found = claims.selective(one, delta).epsilon
+    if chosen.stop_at_claimed is not None and found > chosen.stop_at_claimed:
+        raise ArgumentError(
+            f"stop_at_claimed is {chosen.stop_at_claimed:g}, but paper 001 would charge"
+            f" {found:.4g} for a single update; ask for more, or use more noise"
         )
 
 

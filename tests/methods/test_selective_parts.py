@@ -298,6 +298,12 @@ def test_an_optimizer_that_cannot_be_rolled_back_is_refused(
     assert torch.equal(weights(model), start)
 
 
+def test_an_end_before_the_first_update_is_refused(tmp_path: Path, records: TensorRecords) -> None:
+    with pytest.raises(ArgumentError, match=r"stop_at_claimed is 0.0001.*a single update"):
+        prepared(tmp_path, records, stop_at_claimed=0.0001)
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
 def test_accuracy_is_not_asked_of_a_network_with_one_output(
     tmp_path: Path, records: TensorRecords
 ) -> None:
