@@ -56,9 +56,11 @@ class Journal:
             self._watcher.show(self._moment())
 
     def checkpoint_due(self) -> bool:
-        """Whether enough time has passed to save the state again."""
+        """Whether enough time has passed to save the state again, or the first step is taken:
+        some methods spend everything in it."""
         now = time.monotonic()
-        if now - self._saved < _CHECKPOINT_SECONDS:
+        first = self._steps.state.step == 1
+        if now - self._saved < _CHECKPOINT_SECONDS and not first:
             return False
         self._saved = now
         return True

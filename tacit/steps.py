@@ -77,12 +77,22 @@ class Steps:
 
     @property
     def remaining(self) -> int:
-        """Steps that can still be taken: paid for but not yet repeated, or within the budget."""
+        """Steps that can still be taken: paid for but not yet repeated, or within the budget.
+
+        A run that has paid for everything and has nothing to show for it is refused.
+        """
         if self.stopped:
             return 0
         affordable = self.method.promise.steps - self._spent.total() + len(self._paid)
         left = max(0, min(affordable, self.method.promise.steps - self.state.step))
-        return left if left and self._admitted() else 0
+        if left and self._admitted():
+            return left
+        if self._spent and self.state.step == 0:
+            raise BudgetError(
+                "the budget was spent before anything was saved, and the lost steps cannot be"
+                " repeated with the same random numbers; start a new run with a budget of its own"
+            )
+        return 0
 
     def advance(self, loss: LossFunction) -> None:
         """One step on the records that the method draws."""

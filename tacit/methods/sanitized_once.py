@@ -5,6 +5,7 @@ Proof: docs/proofs/sanitization.md, S1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -28,8 +29,9 @@ class OneTimeRelease(Method):
     """Releases every record's sanitized vector in its first step, and only post-processes later.
 
     Guarantee: step 0 is one Gaussian release under replace-features, of an encoder that is frozen
-    before private records are seen; no later step looks at a private record. With `prototypes`
-    the head is computed from the vectors, in a single step.
+    before private records are seen; no later step looks at a private record, and a run whose
+    vectors were lost does not release them again. With `prototypes` the head is computed from the
+    vectors, in a single step.
     """
 
     def __init__(
@@ -53,6 +55,10 @@ class OneTimeRelease(Method):
 
     def charge(self, step: int) -> DpEvent:
         return self._schedule.charge(step)
+
+    def admits(self, spent: Counter[DpEvent], step: int) -> bool:
+        """A second release, with other noise, would cost as much as the first."""
+        return step > 0 or not spent[self.charge(0)]
 
     def draw(self, step: int) -> Iterable[Batch]:
         """All records for the release, none afterwards."""
