@@ -156,7 +156,7 @@ class Steps:
                 f"the budget is spent, or all {self.method.promise.steps} promised steps are taken;"
                 " start a new run with a budget of its own"
             )
-        event = self.method.charge(step)
+        event = self.method.owed(step, self._spent)
         self.ledger.charge(step, self._generation, event)
         self._spent[event] += 1
 

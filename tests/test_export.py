@@ -8,17 +8,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tacit.assemble import Facts, assemble
 from tacit.audit.run import audit
 from tacit.cli import app
 from tacit.config import from_values
 from tacit.data.released import release_of
 from tacit.errors import ArgumentError, DataError, LedgerError, RunError
 from tacit.export import recipe_for, sanitize
+from tacit.losses import cross_entropy
+from tacit.privacy.certificate import issue
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.relations import Relation
 from tacit.progress import Silent
+from tacit.rundir import RunDir
+from tacit.steps import Steps
+from tacit.train import prepare, train
 from tacit.train import recipe_for as train_recipe
-from tacit.train import train
 from tacit.verify import check
 
 
@@ -112,6 +117,26 @@ def test_a_run_never_goes_on_with_another_release(tmp_path: Path) -> None:
     (tmp_path / "weaker").rename(tmp_path / "here")
     with pytest.raises(RunError, match="not of the release"):
         train(recipe, out=tmp_path / "run", resume=True)
+
+
+def test_a_first_step_that_is_repeated_does_not_pay_for_the_release_again(tmp_path: Path) -> None:
+    recipe = recipe_for("digits", {"model.name": "mlp", "method.encoder": "given"})
+    released = sanitize(recipe, out=tmp_path / "release")
+    plain = {"method.name": "plain", "model.name": "linear", "data.options.classes": "10"}
+    ready = prepare(train_recipe(str(released.data), plain))
+
+    def opened(run: RunDir, resume: bool) -> Steps:
+        more = {"repeatable": False, "resume": resume}
+        return assemble(ready.network(0), ready.train, ready.recipe, run, Facts(), **more)
+
+    opened(RunDir.create(tmp_path / "run"), False).advance(cross_entropy)
+    again = opened(RunDir.open(tmp_path / "run"), True)
+    again.advance(cross_entropy)
+    charges = [e.body for e in again.ledger.entries if e.kind == "charge"]
+    assert [(c["step"], c["generation"]) for c in charges] == [(0, 0), (0, 1)]
+    trained = issue(again.ledger.entries)
+    assert trained["guarantee"]["epsilon"] == released.certificate["guarantee"]["epsilon"]
+    assert trained["spent_by_now"]["epsilon"] == released.certificate["guarantee"]["epsilon"]
 
 
 def test_what_a_release_warns_of_is_said_by_whoever_trains_on_it(tmp_path: Path) -> None:

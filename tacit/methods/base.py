@@ -67,6 +67,10 @@ class Method(ABC):
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
         """Release exactly what `charge(step)` said, and update the weights from it."""
 
+    def owed(self, step: int, spent: Counter[DpEvent]) -> DpEvent:
+        """What the step is charged with: no less than it releases beyond what is paid for."""
+        return self.charge(step)
+
     def planned(self) -> DpEvent:
         """At most what all steps together will release."""
         return events.counted(self.charge(step) for step in range(self.promise.steps))

@@ -6,6 +6,7 @@ over to the weights.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,7 +32,7 @@ class PlainSgd(Method):
     """Mean gradients of shuffled batches, without clipping or noise: protects nothing.
 
     Guarantee: with `release`, the weights are a function of what that release gave away and of
-    public values. The first step is charged with the whole release, the others with nothing.
+    public values. The first step is charged with the whole release, once, the others with nothing.
     """
 
     def __init__(
@@ -72,6 +73,12 @@ class PlainSgd(Method):
         if self._release is None:
             return NonPrivateDpEvent()
         return NoOpDpEvent() if step else self._release.event
+
+    def owed(self, step: int, spent: Counter[DpEvent]) -> DpEvent:
+        """The release was made before the run: once it is paid for, a first step repeated with
+        other random numbers gives away nothing more of it."""
+        paid = self._release is not None and spent[self._release.event]
+        return NoOpDpEvent() if paid else self.charge(step)
 
     def draw(self, step: int) -> Iterable[Batch]:
         seed = self._source.torch_seed("augmentation", step)
