@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tacit.assemble import Facts, assemble
 from tacit.audit.run import audit
 from tacit.cli import app
-from tacit.config import from_values
+from tacit.config import Recipe, from_values
 from tacit.data.released import release_of
 from tacit.errors import ArgumentError, DataError, LedgerError, RunError
 from tacit.export import recipe_for, sanitize
@@ -161,3 +161,29 @@ def test_records_set_aside_from_training_are_not_written_without_noise(tmp_path:
     chosen = {"model.name": "mlp", "method.encoder": "given", "data.holdout": "200"}
     released = sanitize(recipe_for("digits", chosen), out=tmp_path / "release")
     assert set(np.load(released.data)) == {"x", "y"}
+
+
+def own_file(path: Path, records: int = 60, **options: str) -> Recipe:
+    draw = np.random.default_rng(0)
+    arrays = {"x": draw.normal(size=(records, 5)), "y": np.arange(records) % 2}
+    arrays |= {"x_test": draw.normal(size=(20, 5)), "y_test": np.arange(20) % 2}
+    np.savez(path, **{key: a.astype("f4" if a.ndim == 2 else "i8") for key, a in arrays.items()})
+    return recipe_for(str(path), {"data.options.classes": "2", **options})
+
+
+def test_test_records_of_ones_own_are_written_only_when_asked_for(tmp_path: Path) -> None:
+    recipe = own_file(tmp_path / "own.npz", **{"training.batch_size": "30"})
+    said = "without noise"
+    kept = sanitize(recipe, out=tmp_path / "kept")
+    assert set(np.load(kept.data)) == {"x", "y"}
+    assert not any(said in each for each in kept.certificate["not_covered"])
+    given = sanitize(recipe, out=tmp_path / "given", with_test=True)
+    assert np.load(given.data)["x_test"].shape == (20, given.width)
+    assert any(said in each for each in given.certificate["not_covered"])
+    digits = recipe_for("digits", {"model.name": "mlp", "method.encoder": "given"})
+    published = sanitize(digits, out=tmp_path / "published")
+    assert "x_test" in np.load(published.data)
+    assert any(said in each for each in published.certificate["not_covered"])
+    aside = recipe.model_copy(update={"data": recipe.data.model_copy(update={"holdout": 10})})
+    with pytest.raises(ArgumentError, match="with_test"):
+        sanitize(aside, out=tmp_path / "aside", with_test=True)

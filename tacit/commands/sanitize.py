@@ -28,6 +28,9 @@ def sanitize(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any recipe value."),
     ] = None,
+    with_test: Annotated[
+        bool, typer.Option("--with-test", help="Write your own test records too, without noise.")
+    ] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where datasets lie.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -48,7 +51,7 @@ def sanitize(
     from tacit.export import recipe_for
     from tacit.export import sanitize as release
 
-    found = release(recipe_for(what, overrides), data_dir=data_dir, out=out)
+    found = release(recipe_for(what, overrides), data_dir=data_dir, out=out, with_test=with_test)
     if json:
         print_json(
             {
