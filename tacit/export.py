@@ -79,7 +79,7 @@ def sanitize(
         )
     ready = prepare(recipe, data_dir)
     records = len(ready.train)
-    once = ready.recipe.with_settings(epochs=ready.recipe.training.batch_size / records)
+    once = ready.recipe.with_settings(epochs=1, batch_size=records)
     seed = secrets.randbits(63) if once.run.seed is None else once.run.seed
     model = ready.network(seed)
     tested = _written_tests(ready, with_test)

@@ -163,16 +163,16 @@ def test_records_set_aside_from_training_are_not_written_without_noise(tmp_path:
     assert set(np.load(released.data)) == {"x", "y"}
 
 
-def own_file(path: Path, records: int = 60, **options: str) -> Recipe:
+def own_file(path: Path, records: int = 60) -> Recipe:
     draw = np.random.default_rng(0)
     arrays = {"x": draw.normal(size=(records, 5)), "y": np.arange(records) % 2}
     arrays |= {"x_test": draw.normal(size=(20, 5)), "y_test": np.arange(20) % 2}
     np.savez(path, **{key: a.astype("f4" if a.ndim == 2 else "i8") for key, a in arrays.items()})
-    return recipe_for(str(path), {"data.options.classes": "2", **options})
+    return recipe_for(str(path), {"data.options.classes": "2"})
 
 
 def test_test_records_of_ones_own_are_written_only_when_asked_for(tmp_path: Path) -> None:
-    recipe = own_file(tmp_path / "own.npz", **{"training.batch_size": "30"})
+    recipe = own_file(tmp_path / "own.npz")
     said = "without noise"
     kept = sanitize(recipe, out=tmp_path / "kept")
     assert set(np.load(kept.data)) == {"x", "y"}
@@ -187,3 +187,10 @@ def test_test_records_of_ones_own_are_written_only_when_asked_for(tmp_path: Path
     aside = recipe.model_copy(update={"data": recipe.data.model_copy(update={"holdout": 10})})
     with pytest.raises(ArgumentError, match="with_test"):
         sanitize(aside, out=tmp_path / "aside", with_test=True)
+
+
+def test_batches_play_no_part_in_a_release(tmp_path: Path) -> None:
+    recipe = own_file(tmp_path / "own.npz", records=60)
+    assert recipe.training.batch_size > 60
+    released = sanitize(recipe, out=tmp_path / "release")
+    assert released.records == 60 and released.certificate["steps"] == 1
