@@ -51,8 +51,9 @@ def test_vectors_of_the_variants() -> None:
     assert CIFAR.head_only(DELTA) == pytest.approx(100.7266, abs=1e-3)
     once = replace(CIFAR, guarantee="one-time")
     assert once.proven(DELTA) == pytest.approx(4.37718, abs=1e-5)
-    symmetric = replace(once, sanitizer=Sanitizer(50, 1.0, "symmetric"))
-    assert symmetric.proven(DELTA) == pytest.approx(9.99726, abs=1e-5)
+    for moves_twice in ("symmetric", "ball"):
+        twice = replace(once, sanitizer=Sanitizer(50, 1.0, moves_twice))
+        assert twice.proven(DELTA) == pytest.approx(9.99726, abs=1e-5)
     assert noise_for(once, 1.0, DELTA).noise == pytest.approx(3.7306, abs=1e-4)
     every_epoch = events.repeated(Sanitizer(50, 1.0).release(), 100)
     assert accountants.epsilon(every_epoch, DELTA, FEATURES) == pytest.approx(91.8173, abs=1e-4)
