@@ -32,6 +32,11 @@ def prepare(
 
     `shape` is that of a record, `mean` and `std` are how records are normalised; both are public.
     """
+    if encoder != "patches" and any(isinstance(part, PatchFeatures) for part in model.modules()):
+        raise ArgumentError(
+            f"encoder is {encoder!r}, but model 'patches' is empty until patches of generated"
+            " images fill it; use method 'sanitization' with encoder = 'patches', or another model"
+        )
     if encoder == "given":
         return
     drawn = GeneratedImages.draw(images, shape, seed)

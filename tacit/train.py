@@ -109,10 +109,10 @@ class Prepared:
             width=chosen.width,
         )
         model = models.mended(model) if chosen.mend else model
-        method = self.recipe.method
+        method, encoder = self.recipe.method, "given"
         if isinstance(method, SanitizationRecipe):
-            model = models.with_sanitization(model)
-            pretraining.prepare(model, method.encoder, data.input_shape, seed, data.mean, data.std)
+            model, encoder = models.with_sanitization(model), method.encoder
+        pretraining.prepare(model, encoder, data.input_shape, seed, data.mean, data.std)
         return model
 
 

@@ -194,3 +194,11 @@ def test_batches_play_no_part_in_a_release(tmp_path: Path) -> None:
     assert recipe.training.batch_size > 60
     released = sanitize(recipe, out=tmp_path / "release")
     assert released.records == 60 and released.certificate["steps"] == 1
+
+
+def test_a_model_of_patches_that_is_asked_for_by_name_is_filled(tmp_path: Path) -> None:
+    command = ["sanitize", "digits", "--out", str(tmp_path / "run"), "--model", "patches"]
+    done = CliRunner().invoke(app, [*command, "--noise", "0.001"])
+    assert done.exit_code == 0, done.output
+    vectors = np.load(tmp_path / "run" / "sanitized.npz")["x"]
+    assert np.linalg.norm(vectors, axis=1).mean() == pytest.approx(1.0, abs=0.3)

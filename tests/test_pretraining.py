@@ -1,12 +1,15 @@
 """Encoders from generated images."""
 
+import pytest
 import torch
 from torch import nn
 
 from tacit import models, pretraining
 from tacit.data.generated import KINDS, GeneratedImages
 from tacit.data.patches import PatchFeatures
+from tacit.errors import ArgumentError
 from tacit.models.sanitization import Split
+from tacit.train import prepare, recipe_for
 
 
 def test_patches_follow_from_the_seed_and_give_vectors_of_length_one() -> None:
@@ -47,3 +50,17 @@ def test_a_given_encoder_is_left_alone() -> None:
     before = {key: value.clone() for key, value in model.state_dict().items()}
     pretraining.prepare(model, "given", (1, 8, 8), 1)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("encoder", ["given", "generated"])
+def test_a_model_of_patches_that_nothing_fills_is_refused(encoder: str) -> None:
+    model = models.build("patches", (1, 12, 12), 3)
+    with pytest.raises(ArgumentError, match=f"encoder is '{encoder}'.*encoder = 'patches'"):
+        pretraining.prepare(model, encoder, (1, 12, 12), 1)
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "plain", "sanitization"])
+def test_recipes_with_an_empty_model_of_patches_are_refused(method: str) -> None:
+    recipe = recipe_for("digits", {"model.name": "patches", "method.name": method})
+    with pytest.raises(ArgumentError, match="patches of generated images"):
+        prepare(recipe).network(0)

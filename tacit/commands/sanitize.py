@@ -45,7 +45,7 @@ def sanitize(
     }
     overrides = {key: str(value) for key, value in named.items() if value is not None}
     if model is not None:
-        overrides["method.encoder"] = "given"
+        overrides["method.encoder"] = "patches" if model == "patches" else "given"
     overrides |= changes_from(changes or [])
 
     from tacit.export import recipe_for
