@@ -88,7 +88,7 @@ def sanitization(
         records,
         batch_size,
         steps_for(epochs, records, batch_size),
-        noise or 1.0,
+        1.0 if noise is None else noise,
         sanitizer,
         activation_noise,
     )

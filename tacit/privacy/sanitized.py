@@ -98,6 +98,10 @@ class SanitizedSchedule:
     activation_noise: float = 0.0
     """Noise of the vectors under "joint"; 0 chooses one that costs about as much as gradients."""
 
+    def __post_init__(self) -> None:
+        if not (self.noise > 0 and math.isfinite(self.noise)):
+            raise ArgumentError(f"noise is {self.noise}; it must be a positive finite number")
+
     @property
     def probability(self) -> float:
         """The rate at which each record is sampled for a step."""

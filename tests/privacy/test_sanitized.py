@@ -189,3 +189,16 @@ def test_plan_says_what_each_variant_proves(
         assert found == (value if value is None else pytest.approx(value, abs=5e-2))
         if value is not None and key == "proven":
             assert found == pytest.approx(value, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--noise", "0"], "noise is 0.0"),
+        (["--noise", "-1"], "noise is -1.0"),
+    ],
+)
+def test_plan_refuses_impossible_values_by_their_names(arguments: list[str], named: str) -> None:
+    result = CliRunner().invoke(app, ["plan", "sanitization", "--records", "1000", *arguments])
+    assert isinstance(result.exception, ArgumentError)
+    assert str(result.exception).startswith(named)
