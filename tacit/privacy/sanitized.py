@@ -101,6 +101,11 @@ class SanitizedSchedule:
     def __post_init__(self) -> None:
         if not (self.noise > 0 and math.isfinite(self.noise)):
             raise ArgumentError(f"noise is {self.noise}; it must be a positive finite number")
+        if not 0 <= self.activation_noise < math.inf:
+            raise ArgumentError(
+                f"activation_noise is {self.activation_noise}; it must be a positive finite number,"
+                " or 0 for one that costs about as much as the gradients"
+            )
 
     @property
     def probability(self) -> float:
@@ -142,10 +147,10 @@ class SanitizedSchedule:
         """ε of the whole run; infinite for the paper's algorithm."""
         return accountants.epsilon(self.event(), delta, relation)
 
-    def head_only(self, delta: float) -> float:
+    def head_only(self, delta: float, relation: Relation = Relation.REPLACE_FEATURES) -> float:
         """ε of the noised vectors of all steps alone, as if the encoder had not been trained."""
         vectors = events.repeated(self.vectors.release(self.probability), self.steps)
-        return accountants.epsilon(vectors, delta, Relation.REPLACE_FEATURES)
+        return accountants.epsilon(vectors, delta, relation)
 
     def claimed(self, delta: float) -> claims.Claim | None:
         """What the paper says of its own algorithm; it has no claim for the others."""
@@ -162,6 +167,9 @@ def noise_for(
 ) -> SanitizedSchedule:
     """The schedule with the least noise whose ε is at most `epsilon`; for the paper's algorithm,
     which has no proven ε, its claimed one."""
+    if not 0 < epsilon < math.inf:
+        raise ArgumentError(f"epsilon is {epsilon}; it must be a positive finite number")
+    _check_vectors_alone(schedule, epsilon, delta, relation)
     if schedule.guarantee == "paper":
         return _least(schedule, epsilon, lambda s: claimed_after(s, s.steps, delta).epsilon)
     return _least(schedule, epsilon, lambda s: s.proven(delta, relation))
@@ -170,6 +178,21 @@ def noise_for(
 def claimed_after(schedule: SanitizedSchedule, steps: int, delta: float) -> claims.Claim:
     """What the paper says its algorithm has spent after so many steps."""
     return claims.sanitization(schedule.probability, schedule.noise, steps, delta)
+
+
+def _check_vectors_alone(
+    schedule: SanitizedSchedule, epsilon: float, delta: float, relation: Relation
+) -> None:
+    """No noise on gradients makes up for vectors that cost too much by themselves."""
+    if schedule.guarantee != "joint" or not schedule.activation_noise:
+        return
+    alone = schedule.head_only(delta, relation)
+    if alone >= epsilon:
+        raise ArgumentError(
+            f"activation_noise is {schedule.activation_noise}: the noised vectors alone cost ε ="
+            f" {alone:.6g}, and epsilon is {epsilon}; raise activation_noise, or set it to 0 for"
+            " one that fits"
+        )
 
 
 def _least(

@@ -196,6 +196,13 @@ def test_plan_says_what_each_variant_proves(
     [
         (["--noise", "0"], "noise is 0.0"),
         (["--noise", "-1"], "noise is -1.0"),
+        (["--noise", "1", "--activation-noise", "-5"], "activation_noise is -5.0"),
+        (["--epsilon", "nan"], "epsilon is nan"),
+        (["--epsilon", "-1"], "epsilon is -1.0"),
+        (
+            ["--guarantee", "joint", "--epsilon", "1", "--activation-noise", "1"],
+            "activation_noise is 1.0: the noised vectors alone cost",
+        ),
     ],
 )
 def test_plan_refuses_impossible_values_by_their_names(arguments: list[str], named: str) -> None:
