@@ -197,8 +197,8 @@ def test_plan_says_what_each_variant_proves(
         (["--noise", "0"], "noise is 0.0"),
         (["--noise", "-1"], "noise is -1.0"),
         (["--noise", "1", "--activation-noise", "-5"], "activation_noise is -5.0"),
-        (["--epsilon", "nan"], "epsilon is nan"),
-        (["--epsilon", "-1"], "epsilon is -1.0"),
+        (["--epsilon", "nan"], "epsilon is nan; it must be"),
+        (["--epsilon", "-1"], "epsilon is -1.0; it must be"),
         (
             ["--guarantee", "joint", "--epsilon", "1", "--activation-noise", "1"],
             "activation_noise is 1.0: the noised vectors alone cost",
