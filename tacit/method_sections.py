@@ -170,6 +170,11 @@ class SanitizationRecipe(AnyMethod):
         return self.range or ("ball" if self.guarantee == "class-sums" else "positive")
 
     @property
+    def frozen(self) -> bool:
+        """Whether the encoder stays as it is before private records are seen."""
+        return self.guarantee in ("one-time", "class-sums")
+
+    @property
     def head_by(self) -> Head:
         """The kind of head that is made."""
         return self.head or ("ridge" if self.guarantee == "class-sums" else "trained")

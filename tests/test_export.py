@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.assemble import Facts, assemble
+from tacit.audit.attacks import Settings
 from tacit.audit.run import audit
+from tacit.audit.verdict import Status
 from tacit.cli import app
 from tacit.config import Recipe, from_values
 from tacit.data.released import release_of
@@ -202,3 +204,13 @@ def test_a_model_of_patches_that_is_asked_for_by_name_is_filled(tmp_path: Path) 
     assert done.exit_code == 0, done.output
     vectors = np.load(tmp_path / "run" / "sanitized.npz")["x"]
     assert np.linalg.norm(vectors, axis=1).mean() == pytest.approx(1.0, abs=0.3)
+
+
+def test_an_audit_of_a_release_is_held_against_what_it_proves(tmp_path: Path) -> None:
+    chosen = {"privacy.epsilon": "2", "method.head": "prototypes"}
+    released = sanitize(recipe_for("digits", chosen), out=tmp_path / "release")
+    done = audit(str(released.path), settings=Settings(pairs=60), out=tmp_path / "audit")
+    finding = done.worst
+    assert finding.attack == "loss-threshold" and finding.relation == "replace-features"
+    assert finding.proven == pytest.approx(released.certificate["guarantee"]["epsilon"], abs=1e-3)
+    assert finding.status is Status.CONSISTENT and finding.highest_auc < 1

@@ -113,9 +113,10 @@ def attacks_for(
     """The attacks of these names; without names the one that suits the method best.
 
     That is gradient canaries where gradients are clipped and noised, the encoder's columns where
-    activations are, and otherwise a threshold on the loss.
+    activations are, and otherwise a threshold on the loss; so also for a run whose encoder was
+    frozen, where no column moves.
     """
-    chosen = list(dict.fromkeys(names or [_best(recipe)]))
+    chosen = list(dict.fromkeys(names or [_best(recipe, run)]))
     for name in chosen:
         if name not in ATTACKS:
             near = get_close_matches(name, ATTACKS, 1, cutoff=0.4)
@@ -124,10 +125,13 @@ def attacks_for(
     return [_attack(name, recipe, run, cache, data_dir, settings) for name in chosen]
 
 
-def _best(recipe: Recipe) -> str:
-    if isinstance(recipe.method, ClippedRecipe):
+def _best(recipe: Recipe, run: RunDir | None) -> str:
+    method = recipe.method
+    if isinstance(method, ClippedRecipe):
         return GRADIENT_CANARIES
-    return ENCODER_COLUMNS if isinstance(recipe.method, SanitizationRecipe) else "loss-threshold"
+    if isinstance(method, SanitizationRecipe) and (run is None or not method.frozen):
+        return ENCODER_COLUMNS
+    return "loss-threshold"
 
 
 def _attack(

@@ -79,7 +79,8 @@ def _first_layer(model: nn.Module, features: int) -> nn.Linear:
             break
     raise ArgumentError(
         "the network does not begin with a linear layer on the features, so no column of weights"
-        " belongs to one of them; audit this method with model.name=mlp in its recipe"
+        " belongs to one of them; audit a recipe of this method with model.name=mlp, or take the"
+        " attack loss-threshold"
     )
 
 

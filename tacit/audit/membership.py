@@ -10,7 +10,6 @@ from tacit.audit.pool import by_pair, is_member
 from tacit.audit.protocol import Played
 from tacit.audit.scores import Scores
 from tacit.audit.signals import SCORES, Shadows
-from tacit.privacy.relations import Relation
 from tacit.sweep import Task
 
 DEFAULT_SHADOWS = 8
@@ -52,7 +51,7 @@ class Membership:
             Played(
                 Scores(by_pair(scored), one.heads),
                 one.event,
-                Relation.REPLACE_ONE,
+                self.pool.relation,
                 independent=False,
                 claimed=one.claimed,
                 by_record=Scores(scored, is_member(one.heads)),

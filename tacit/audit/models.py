@@ -24,6 +24,7 @@ from tacit.clipping.contract import Batch
 from tacit.config import Recipe
 from tacit.errors import RunError
 from tacit.loop import fit
+from tacit.method_sections import SanitizationRecipe
 from tacit.privacy import events, ledger
 from tacit.privacy.relations import Relation
 from tacit.progress import Watcher
@@ -52,6 +53,14 @@ class PoolOf:
     pairs: int | None
     seed: int
     run: Path | None = None
+
+    @property
+    def relation(self) -> Relation:
+        """What a coin changes: one record by another of its class, so features alone where the
+        method promises no more than that."""
+        features, chosen = Relation.REPLACE_FEATURES, self.recipe.privacy.relation
+        by_default = chosen is None and isinstance(self.recipe.method, SanitizationRecipe)
+        return features if by_default or chosen is features else Relation.REPLACE_ONE
 
     def digest(self) -> str:
         """Names everything that decides the pool and the models on it."""
@@ -109,7 +118,7 @@ class Model:
             heads = coins(self.pool.seed, self.number + 1, pool.pairs)
             model, run = self._trained(ready, pool, heads, watcher)
         entries = ledger.read(run.ledger)
-        claimed = claimed_epsilon(entries[0].body, Relation.REPLACE_ONE)
+        claimed = claimed_epsilon(entries[0].body, self.pool.relation)
         event = events.counted(events.leaves(ledger.spent(entries)))
         shown = Shown(signals_of(model, pool), heads, event, claimed)
         _keep(self.path, shown)

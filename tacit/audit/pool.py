@@ -1,7 +1,8 @@
 """Records in pairs of one class, of which a coin puts one into training.
 
 The number of training records is then the same for all coins, and a coin replaces one record by
-another: what it shows is bounded by ε under replace-one.
+another of the same class: what it shows is bounded by ε under replace-one, and under
+replace-features.
 """
 
 from __future__ import annotations
