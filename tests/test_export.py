@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tacit.audit.run import audit
 from tacit.audit.verdict import Status
 from tacit.cli import app
 from tacit.config import Recipe, from_values
+from tacit.data import tables
+from tacit.data.datasets import DataOptions, load
 from tacit.data.released import release_of
 from tacit.errors import ArgumentError, DataError, LedgerError, RunError
 from tacit.export import recipe_for, sanitize
@@ -87,6 +90,24 @@ def test_a_guarantee_carries_over_only_to_the_very_vectors_that_were_released(
         file.write(b" ")
     with pytest.raises(DataError, match="names other contents"):
         release_of(released)
+
+
+def test_what_is_trained_on_is_what_was_compared_with_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_for("digits", {"model.name": "mlp", "method.encoder": "given"})
+    path = sanitize(recipe, out=tmp_path / "release").data
+    released, original = path.read_bytes(), tables.read_npz
+
+    def put_back(*arguments: Any) -> Any:
+        found = original(*arguments)
+        path.write_bytes(released)
+        return found
+
+    monkeypatch.setattr(tables, "read_npz", put_back)
+    np.savez(path, x=np.zeros((20, 3)), y=np.arange(20) % 10)
+    with pytest.raises(DataError, match="names other contents"):
+        load(str(path), options=DataOptions(classes=10))
 
 
 def test_steps_after_the_first_cost_nothing_on_released_vectors(tmp_path: Path) -> None:

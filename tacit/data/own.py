@@ -62,7 +62,8 @@ def load_folder(path: Path, options: DataOptions) -> Data:
 def load_file(path: Path, options: DataOptions) -> Data:
     """A table of numbers, a table with a column of texts, or arrays."""
     classes = stated_classes(options, path)
-    train, test = _tables(path, options)
+    contents = tables.contents_of(path) if path.suffix.lower() == ".npz" else None
+    train, test = _tables(path, options, contents)
     class_names = labels.class_names(train, classes)
     public: tuple[str, ...] = (labels.public_sentence(classes),)
     encoder: Encoder | None = None
@@ -85,22 +86,22 @@ def load_file(path: Path, options: DataOptions) -> Data:
         class_names,
         public,
         0 if encoder is None else encoder.size,
-        release_of(path),
+        None if contents is None else release_of(path, contents),
     )
     return _data(read, options)
 
 
-def _tables(path: Path, options: DataOptions) -> tuple[Table, Table | None]:
+def _tables(path: Path, options: DataOptions, contents: bytes | None) -> tuple[Table, Table | None]:
     """Training and test records as they are in the file; options without a use are refused."""
     used: tuple[str, ...] = ("classes", "test_fraction")
-    if path.suffix.lower() != ".npz":
+    if contents is None:
         used += ("label_column", "text_column")
         used += TEXT_OPTIONS if options.text_column is not None else ("scale",)
         refuse_unused(options, used, str(path))
         is_csv = path.suffix.lower() == ".csv"
         read = tables.read_csv if is_csv else tables.read_parquet
         return read(path, options.label_column, options.text_column), None
-    train, test = tables.read_npz(path)
+    train, test = tables.read_npz(path, contents)
     refuse_unused(options, (*used, "scale") if train.features.ndim == 2 else used, str(path))
     if test is not None and (
         test.features.shape[1:] != train.features.shape[1:]

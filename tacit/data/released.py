@@ -28,11 +28,12 @@ class Release:
     """What its certificate treats as public, and warns of: both hold for whoever trains on it."""
 
 
-def release_of(path: Path) -> Release | None:
+def release_of(path: Path, contents: bytes | None = None) -> Release | None:
     """The release that this file is, if a whole ledger beside it names the file.
 
-    Guarantee: the file's bytes are those that the ledger was charged for. A file that was changed
-    since is refused, because training on it would be taken for training on the release.
+    Guarantee: `contents`, the file's bytes where they were read already, are those that the ledger
+    was charged for. A file that was changed since is refused, because training on it would be taken
+    for training on the release.
     """
     beside = path.parent / "ledger.jsonl"
     if not beside.is_file():
@@ -41,7 +42,8 @@ def release_of(path: Path) -> Release | None:
     named = {e.body["file"]: e.body["sha256"] for e in entries if e.kind == "export"}
     if path.name not in named:
         return None
-    if named[path.name] != hashlib.sha256(path.read_bytes()).hexdigest():
+    contents = path.read_bytes() if contents is None else contents
+    if named[path.name] != hashlib.sha256(contents).hexdigest():
         raise DataError(
             f"{path}: its ledger names other contents; it was changed or damaged since it was"
             " released. Restore it, or move it away from the ledger to train on it without a"

@@ -6,6 +6,7 @@ Errors name the file, the row and the column, never the value found there: it ma
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
 import zlib
 from array import array
@@ -176,15 +177,25 @@ def _arrow_values(arrow: Any, column: Any, columns: _Columns, at: int, path: Pat
     return numbers if at == columns.label else numbers.astype(np.float64)
 
 
-def read_npz(path: Path) -> tuple[Table, Table | None]:
-    """Arrays x and y, or features and labels, with x_test and y_test alike; pickles are refused."""
+def contents_of(path: Path) -> bytes:
+    """The bytes of a file."""
     try:
-        with path.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"{path}: one array, not an archive. Write it with numpy.savez.")
-            with archive:
-                arrays = {name: archive[name] for name in archive.files if name in _NPZ_NAMES}
+        return path.read_bytes()
+    except OSError as error:
+        raise _read_error(path, error, "an .npz archive") from None
+
+
+def read_npz(path: Path, contents: bytes) -> tuple[Table, Table | None]:
+    """Arrays x and y, or features and labels, with x_test and y_test alike; pickles are refused.
+
+    `contents` are the bytes of the file, read once so that what they are is known of them.
+    """
+    try:
+        archive = np.load(io.BytesIO(contents), allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path}: one array, not an archive. Write it with numpy.savez.")
+        with archive:
+            arrays = {name: archive[name] for name in archive.files if name in _NPZ_NAMES}
     except DataError:
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
