@@ -18,12 +18,14 @@ from tacit.clipping.contract import LossFunction
 from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
-from tacit.errors import RunError
+from tacit.errors import ModelError, RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
+from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method
 from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
 from tacit.models import batch_norm, validate
+from tacit.models.sanitization import SanitizationLayer
 from tacit.noise.normals import SAMPLER
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
@@ -129,11 +131,23 @@ def described(
 def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
     """Refuse a model that the method's proof does not cover; BatchNorm keeps no buffers."""
     across = recipe.method.layers_across_records(recipe.training.batch_size)
+    if across != "free" and not isinstance(recipe.method, SanitizationRecipe):
+        _refuse_sanitization(model, recipe)
     if across == "sealed":
         batch_norm.seal(model)
     if across != "free":
         like = one_record(records)[0]
         validate.check(model, like, whole_sets=across == "sealed")
+
+
+def _refuse_sanitization(model: nn.Module, recipe: Recipe) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, SanitizationLayer):
+            raise ModelError(
+                f"{name}: a SanitizationLayer adds noise of its own in training, which method"
+                f" {recipe.method.name!r} has no use for and does not account for; use method"
+                " 'sanitization', or a model without the layer"
+            )
 
 
 def _loss_check(model: nn.Module, records: Records, recipe: Recipe) -> LossCheck:

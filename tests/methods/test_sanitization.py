@@ -256,6 +256,14 @@ def test_networks_without_the_layer_are_refused(tmp_path: Path) -> None:
         tacit.fit(model, dataset(0.0), recipe=recipe("one-time"), out=tmp_path / "run")
 
 
+@pytest.mark.parametrize("method", ["dpsgd", "batch-clipping"])
+def test_the_layer_has_no_place_in_other_methods(tmp_path: Path, method: str) -> None:
+    with pytest.raises(ModelError, match=r"2: a SanitizationLayer.*use method 'sanitization'"):
+        tacit.fit(network(), dataset(0.0), method=method, batch_size=30, out=tmp_path / "run")
+    plain = tacit.fit(network(), dataset(0.0), method="plain", batch_size=30, out=tmp_path / "no")
+    assert plain.certificate["guarantee"] is None
+
+
 def test_a_resumed_release_is_not_made_again(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path / "run")
     chosen = recipe("one-time")
