@@ -36,6 +36,8 @@ from tacit.state import TrainingState
 from tacit.steps import Steps
 from tacit.updates import private_optimizer, weight_average
 
+OTHER_RUNS = "other runs and releases on the same records: what each of them gives away adds up"
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -274,7 +276,7 @@ def header_of(
             *promise.public,
             *facts.treated_as_public,
         ],
-        "not_covered": list(facts.not_covered),
+        "not_covered": [*facts.not_covered, OTHER_RUNS],
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
         "randomness": f"ChaCha20 keyed by {source.origin}; normal numbers by {SAMPLER}",
         "key": source.fingerprint,
