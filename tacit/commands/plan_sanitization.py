@@ -105,6 +105,7 @@ def sanitization(
 def _answer(schedule: SanitizedSchedule, solved_for: str, delta: float) -> dict[str, Any]:
     claim = schedule.claimed(delta)
     paper = schedule.guarantee == "paper"
+    head_only = schedule.head_only(delta) if paper and schedule.sanitizer.counted else None
     return {
         "method": "sanitization",
         "guarantee": schedule.guarantee,
@@ -118,7 +119,7 @@ def _answer(schedule: SanitizedSchedule, solved_for: str, delta: float) -> dict[
         "delta": delta,
         "proven": _proven(schedule, delta),
         "no_guarantee_because": NO_GUARANTEE if paper else None,
-        "head_only": round_up(schedule.head_only(delta), 6) if paper else None,
+        "head_only": None if head_only is None else round_up(head_only, 6),
         "claimed": claim.epsilon if claim else None,
         "claimed_as": claim.source if claim else None,
         "by_epochs": _by_epochs(schedule, delta),
@@ -181,6 +182,7 @@ def _show(answer: dict[str, Any]) -> None:
         table.add_row(f"ε proven, {relation}", values.proven(epsilon))
     if answer["proven"] is None:
         table.add_row("ε proven for the weights", "none")
+    if answer["head_only"] is not None:
         table.add_row("ε proven for the head alone", values.proven(answer["head_only"]))
     claimed = answer["claimed"]
     table.add_row("ε claimed", "none" if claimed is None else values.claimed(claimed))

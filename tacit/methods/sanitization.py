@@ -98,7 +98,7 @@ def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
 def _paper(parts: Parts, schedule: SanitizedSchedule, watch: Watch) -> PaperSanitization:
     sampler = PoissonSampler(len(parts.records), schedule.batch_size, parts.source)
     details = _details(schedule)
-    if schedule.sanitizer.mask == "exact" or not schedule.sanitizer.dropout:
+    if schedule.sanitizer.counted:
         details["head_only"] = round_up(schedule.head_only(parts.recipe.privacy.delta))
     return PaperSanitization(
         parts.model,

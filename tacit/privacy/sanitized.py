@@ -58,6 +58,11 @@ class Sanitizer:
             raise NoProofError("mask is 'bernoulli', which needs elements clipped one by one")
 
     @property
+    def counted(self) -> bool:
+        """Whether the number of elements that are kept is fixed, so that samples can be charged."""
+        return self.mask == "exact" or self.dropout == 0
+
+    @property
     def kept(self) -> float:
         """Elements of a vector that are released; with Bernoulli masks their expected number."""
         kept = self.width * (1 - self.dropout)
@@ -70,7 +75,7 @@ class Sanitizer:
     def release(self, rate: float = 1.0) -> DpEvent:
         """One noised vector of each record that takes part."""
         moved = 1.0 if self.range == "positive" else 2.0
-        if self.mask == "exact" or self.dropout == 0:
+        if self.counted:
             return events.visible(rate, events.bounded_gaussian(self.noise / moved))
         if rate != 1.0:
             raise NoProofError(

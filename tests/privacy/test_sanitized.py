@@ -172,6 +172,10 @@ def test_impossible_settings_are_refused() -> None:
     ("arguments", "expected"),
     [
         (["--guarantee", "paper"], {"claimed": 4.46, "head_only": 100.7, "proven": None}),
+        (
+            ["--guarantee", "paper", "--dropout", "0.5", "--mask", "bernoulli"],
+            {"claimed": 4.46, "head_only": None, "proven": None},
+        ),
         (["--guarantee", "one-time"], {"proven": 4.377}),
         (["--guarantee", "one-time", "--range", "symmetric"], {"proven": 9.997}),
         (["--guarantee", "class-sums"], {"proven": 4.377}),
