@@ -66,6 +66,7 @@ def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
             f"views is {parts.recipe.training.views}: every view of a record would be a vector of"
             " its own, which is not what is charged; set views = 1"
         )
+    _refuse_unused(chosen)
     split = Split(parts.model)
     schedule = _schedule(parts, chosen)
     split.layer.use(schedule.vectors, chosen.clip, parts.source)
@@ -148,6 +149,27 @@ def _joint(
 def _guessed(parts: Parts, split: Split) -> Prototypes:
     """Class means that start from guesses worth one epoch of vectors."""
     return Prototypes(split, parts.memory, len(parts.records) / linear_head(split).out_features)
+
+
+def _refuse_unused(chosen: SanitizationRecipe) -> None:
+    """Refuse a setting that would change nothing, for it was meant to."""
+    joint, stops = chosen.guarantee == "joint", chosen.stop != "never"
+    used = {
+        "activation_noise": (joint, "guarantee 'joint'"),
+        "gradient_clip": (joint, "guarantee 'joint'"),
+        "dropout": (chosen.guarantee != "class-sums", "vectors, not with sums over classes"),
+        "mask": (chosen.dropout > 0, "dropout above 0"),
+        "window": (stops, "stop 'flag' or 'stop'"),
+        "slope": (stops and not chosen.follow, "stop 'flag' or 'stop' and without follow"),
+        "tolerance": (stops and chosen.follow > 0, "stop 'flag' or 'stop' and with follow"),
+        "clip": (not chosen.follow, "follow 0, for else the threshold comes from the weights"),
+    }
+    for name, (useful, where) in used.items():
+        value = getattr(chosen, name)
+        if not useful and value != SanitizationRecipe.model_fields[name].default:
+            raise ArgumentError(
+                f"{name} is {value!r}, which has a use only with {where}; leave it out"
+            )
 
 
 def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:

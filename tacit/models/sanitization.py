@@ -13,6 +13,8 @@ from tacit.errors import ArgumentError, ModelError
 from tacit.noise.source import RandomSource
 from tacit.privacy.sanitized import Mask, Range, Sanitizer
 
+_DEFAULTS = {"clip": 1.0, "noise": 1.0, "range": "positive", "dropout": 0.0, "mask": "exact"}
+
 
 class SanitizationLayer(nn.Module):
     """Clips every row, and in training drops elements and adds normal noise to the rest.
@@ -47,6 +49,8 @@ class SanitizationLayer(nn.Module):
         if not clip > 0:
             raise ArgumentError(f"clip is {clip}; the threshold must be positive")
         self.settings = Sanitizer(1, noise, range, dropout, mask)
+        asked: dict[str, object] = {"clip": clip, "noise": noise, "range": range}
+        self._asked = {**asked, "dropout": dropout, "mask": mask}
         self.register_buffer("threshold", torch.tensor(float(clip)))
         self.register_buffer("centre", torch.zeros(()))
         self._source: RandomSource | None = None
@@ -56,7 +60,17 @@ class SanitizationLayer(nn.Module):
         the rows themselves."""
 
     def use(self, settings: Sanitizer, clip: float, source: RandomSource) -> None:
-        """Take noise and threshold from a plan, and randomness from a run's own source."""
+        """Take noise and threshold from a plan, and randomness from a run's own source.
+
+        What was given to the layer itself must be what the plan has.
+        """
+        for name, asked in self._asked.items():
+            planned = clip if name == "clip" else getattr(settings, name)
+            if asked not in (_DEFAULTS[name], planned):
+                raise ArgumentError(
+                    f"{name} of the SanitizationLayer is {asked!r}, but {planned!r} by the recipe;"
+                    " say the same to both, or leave it out of the layer"
+                )
         self.settings, self._source = settings, source
         self.threshold.fill_(clip)
 

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sanitized_runs import CLASSES, FEATURES, dataset
+from sanitized_runs import CLASSES, FEATURES, dataset, recipe, started
 from torch import nn
 
 import tacit
 from tacit.errors import ArgumentError
+from tacit.models import SanitizationLayer
 
 
 def test_selective_update_covers_features_while_its_noise_stays(tmp_path: Path) -> None:
@@ -17,5 +18,43 @@ def test_selective_update_covers_features_while_its_noise_stays(tmp_path: Path) 
     model, records = nn.Linear(FEATURES, CLASSES), dataset(0.0)
     run = tacit.fit(model, records, method="dpsur", out=tmp_path / "a", **settings)
     assert run.certificate["proven"]["replace-features"] == run.certificate["proven"]["replace-one"]
-    with pytest.raises(ArgumentError, match="relation is replace-features.*no proof"):
+    with pytest.raises(ArgumentError, match=r"relation is replace-features.*no proof"):
         tacit.fit(model, records, method="dpsgd-br", out=tmp_path / "b", **settings)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "setting", "value", "more"),
+    [
+        ("one-time", "activation_noise", 5.0, {}),
+        ("class-sums", "gradient_clip", 0.1, {}),
+        ("class-sums", "dropout", 0.5, {}),
+        ("one-time", "mask", "bernoulli", {}),
+        ("one-time", "window", 3, {}),
+        ("joint", "slope", 0.1, {"stop": "flag", "follow": 0.1}),
+        ("joint", "tolerance", 0.5, {"stop": "flag"}),
+        ("paper", "clip", 0.5, {"follow": 0.1}),
+    ],
+)
+def test_settings_without_a_use_are_refused(
+    tmp_path: Path, guarantee: str, setting: str, value: float | str, more: dict[str, Any]
+) -> None:
+    with pytest.raises(ArgumentError, match=f"^{setting} is {value!r}.*leave it out"):
+        started(tmp_path / "run", recipe(guarantee, **{setting: value}, **more))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("clip", 0.3), ("noise", 5.0), ("range", "symmetric"), ("dropout", 0.5)],
+)
+def test_a_layer_of_ones_own_is_not_set_to_something_else_in_silence(
+    tmp_path: Path, setting: str, value: float | str
+) -> None:
+    layer = SanitizationLayer(**{setting: value})
+    model = nn.Sequential(nn.Linear(FEATURES, 8), layer, nn.Linear(8, CLASSES))
+    settings: dict[str, Any] = {"method": "sanitization", "noise": 2.0, "batch_size": 30}
+    with pytest.raises(ArgumentError, match=f"^{setting} of the SanitizationLayer is {value!r}"):
+        tacit.fit(model, dataset(0.0), out=tmp_path / "other", **settings)
+    settings[setting] = value
+    tacit.fit(model, dataset(0.0), out=tmp_path / "same", epochs=1, **settings)
+    found = layer.threshold if setting == "clip" else getattr(layer.settings, setting)
+    assert found == pytest.approx(value)
