@@ -162,7 +162,6 @@ def _refuse_unused(chosen: SanitizationRecipe) -> None:
         "window": (stops, "stop 'flag' or 'stop'"),
         "slope": (stops and not chosen.follow, "stop 'flag' or 'stop' and without follow"),
         "tolerance": (stops and chosen.follow > 0, "stop 'flag' or 'stop' and with follow"),
-        "clip": (not chosen.follow, "follow 0, for else the threshold comes from the weights"),
     }
     for name, (useful, where) in used.items():
         value = getattr(chosen, name)

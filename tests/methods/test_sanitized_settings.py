@@ -32,7 +32,6 @@ def test_selective_update_covers_features_while_its_noise_stays(tmp_path: Path) 
         ("one-time", "window", 3, {}),
         ("joint", "slope", 0.1, {"stop": "flag", "follow": 0.1}),
         ("joint", "tolerance", 0.5, {"stop": "flag"}),
-        ("paper", "clip", 0.5, {"follow": 0.1}),
     ],
 )
 def test_settings_without_a_use_are_refused(
