@@ -278,8 +278,9 @@ def test_help_names_every_command(tmp_path: Path, tacit: Run) -> None:
         assert command in shown
 
 
-def test_the_installed_command_starts(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from tacit.cli import main; main()", "plan", "--help"]
+@pytest.mark.parametrize("start", [["-c", "from tacit.cli import main; main()"], ["-m", "tacit"]])
+def test_the_installed_command_starts(tmp_path: Path, start: list[str]) -> None:
+    command = [sys.executable, *start, "plan", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert "dpsgd" in done.stdout
 
