@@ -9,7 +9,7 @@ from pydantic import Field
 from tacit.clipping.thresholds import Clipping
 from tacit.privacy.batch_plan import Sampling
 from tacit.privacy.fixed_order import BatchOrder
-from tacit.privacy.sanitized import Guarantee, Mask, Range
+from tacit.privacy.sanitized import Guarantee, Mask, Range, usual_range
 from tacit.privacy.selective import Statistic
 from tacit.recipe_sections import (
     Clip,
@@ -167,7 +167,7 @@ class SanitizationRecipe(AnyMethod):
     @property
     def values_in(self) -> Range:
         """The range that is used."""
-        return self.range or ("ball" if self.guarantee == "class-sums" else "positive")
+        return self.range or usual_range(self.guarantee)
 
     @property
     def frozen(self) -> bool:

@@ -21,6 +21,7 @@ from tacit.privacy.sanitized import (
     SanitizedSchedule,
     Sanitizer,
     noise_for,
+    usual_range,
 )
 from tacit.report import values
 
@@ -64,8 +65,13 @@ def sanitization(
         _Guarantee, typer.Option(help="Which of the variants; paper proves nothing.")
     ] = _Guarantee.ONE_TIME,
     value_range: Annotated[
-        _Range, typer.Option("--range", help="Elements in [0, C] or [−C, C], or a ball.")
-    ] = _Range.POSITIVE,
+        _Range | None,
+        typer.Option(
+            "--range",
+            help="Elements in [0, C] or [−C, C], or a ball; a ball for class-sums.",
+            show_default="positive",
+        ),
+    ] = None,
     width: Annotated[int, typer.Option(help="Elements of the layer.")] = 50,
     dropout: Annotated[float, typer.Option(help="Share of elements dropped.")] = 0.0,
     mask: Annotated[_Mask, typer.Option(help="How elements are dropped.")] = _Mask.EXACT,
@@ -82,20 +88,23 @@ def sanitization(
             f"noise and epsilon are both {state}: give noise, such as 1, for the ε it costs, or"
             " epsilon, such as 3, for the noise it takes"
         )
-    sanitizer = Sanitizer(width, 1.0, value_range.value, dropout, mask.value)
+    values_in = value_range.value if value_range else usual_range(guarantee.value)
+    steps = steps_for(epochs, records, batch_size)
+    once = guarantee is _Guarantee.CLASS_SUMS
     schedule = SanitizedSchedule(
         guarantee.value,
         records,
-        batch_size,
-        steps_for(epochs, records, batch_size),
+        records if once else batch_size,
+        1 if once else steps,
         1.0 if noise is None else noise,
-        sanitizer,
+        Sanitizer(width, 1.0, values_in, dropout, mask.value),
         activation_noise,
     )
     if epsilon is not None:
         schedule = noise_for(schedule, epsilon, delta)
     solved_for = "epsilon" if epsilon is None else "noise"
     answer = _answer(schedule, solved_for, delta)
+    answer["dpsgd_at_the_same_epsilon"] = _dpsgd(schedule, steps, batch_size, delta)
     if json:
         print_json(answer)
     else:
@@ -123,7 +132,6 @@ def _answer(schedule: SanitizedSchedule, solved_for: str, delta: float) -> dict[
         "claimed": claim.epsilon if claim else None,
         "claimed_as": claim.source if claim else None,
         "by_epochs": _by_epochs(schedule, delta),
-        "dpsgd_at_the_same_epsilon": _dpsgd(schedule, delta),
         "warnings": warnings_for(delta, schedule.records),
     }
 
@@ -150,7 +158,9 @@ def _by_epochs(schedule: SanitizedSchedule, delta: float) -> list[dict[str, Any]
     return rows
 
 
-def _dpsgd(schedule: SanitizedSchedule, delta: float) -> dict[str, Any] | None:
+def _dpsgd(
+    schedule: SanitizedSchedule, steps: int, batch_size: float, delta: float
+) -> dict[str, Any]:
     """What DP-SGD needs for the same ε: under replace-features, and if records come and go."""
     target = schedule.proven(delta)
     if schedule.guarantee == "paper":
@@ -161,8 +171,8 @@ def _dpsgd(schedule: SanitizedSchedule, delta: float) -> dict[str, Any] | None:
         question = Question(
             delta=delta,
             epsilon=target,
-            steps=schedule.steps,
-            batch_size=schedule.batch_size,
+            steps=steps,
+            batch_size=batch_size,
             records=schedule.records,
             relation=relation,
         )

@@ -157,7 +157,6 @@ def _refuse_unused(chosen: SanitizationRecipe) -> None:
     used = {
         "activation_noise": (joint, "guarantee 'joint'"),
         "gradient_clip": (joint, "guarantee 'joint'"),
-        "dropout": (chosen.guarantee != "class-sums", "vectors, not with sums over classes"),
         "mask": (chosen.dropout > 0, "dropout above 0"),
         "window": (stops, "stop 'flag' or 'stop'"),
         "slope": (stops and not chosen.follow, "stop 'flag' or 'stop' and without follow"),
@@ -175,8 +174,6 @@ def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:
     recipe, count = parts.recipe, len(parts.records)
     privacy, training = recipe.privacy, recipe.training
     relation = privacy.relation or Relation.REPLACE_FEATURES
-    if chosen.guarantee == "class-sums" and chosen.values_in != "ball":
-        raise ArgumentError(f"range is {chosen.range!r}; class sums are of vectors in a 'ball'")
     if chosen.head_by not in _HEADS[chosen.guarantee]:
         raise ArgumentError(
             f"head is {chosen.head_by!r}, but with guarantee {chosen.guarantee!r} it is one of"

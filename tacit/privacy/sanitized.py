@@ -104,6 +104,15 @@ class SanitizedSchedule:
     """Noise of the vectors under "joint"; 0 chooses one that costs about as much as gradients."""
 
     def __post_init__(self) -> None:
+        if self.guarantee == "class-sums" and self.sanitizer.range != "ball":
+            raise ArgumentError(
+                f"range is {self.sanitizer.range!r}; class sums are of vectors in a 'ball'"
+            )
+        if self.guarantee == "class-sums" and self.sanitizer.dropout:
+            raise ArgumentError(
+                f"dropout is {self.sanitizer.dropout!r}, which has a use only with vectors, not"
+                " with sums over classes; leave it out"
+            )
         if not (self.noise > 0 and math.isfinite(self.noise)):
             raise ArgumentError(f"noise is {self.noise}; it must be a positive finite number")
         if not 0 <= self.activation_noise < math.inf:
@@ -162,6 +171,11 @@ class SanitizedSchedule:
         if self.guarantee != "paper":
             return None
         return claimed_after(self, self.steps, delta)
+
+
+def usual_range(guarantee: Guarantee) -> Range:
+    """Where values lie unless it is said."""
+    return "ball" if guarantee == "class-sums" else "positive"
 
 
 def noise_for(

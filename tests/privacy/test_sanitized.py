@@ -203,6 +203,8 @@ def test_plan_says_what_each_variant_proves(
         (["--noise", "1", "--activation-noise", "-5"], "activation_noise is -5.0"),
         (["--epsilon", "nan"], "epsilon is nan; it must be"),
         (["--epsilon", "-1"], "epsilon is -1.0; it must be"),
+        (["--guarantee", "class-sums", "--noise", "1", "--range", "symmetric"], "range is 'symm"),
+        (["--guarantee", "class-sums", "--noise", "1", "--dropout", "0.5"], "dropout is 0.5"),
         (
             ["--guarantee", "joint", "--epsilon", "1", "--activation-noise", "1"],
             "activation_noise is 1.0: the noised vectors alone cost",
@@ -213,3 +215,15 @@ def test_plan_refuses_impossible_values_by_their_names(arguments: list[str], nam
     result = CliRunner().invoke(app, ["plan", "sanitization", "--records", "1000", *arguments])
     assert isinstance(result.exception, ArgumentError)
     assert str(result.exception).startswith(named)
+
+
+def test_plan_of_class_sums_is_of_the_one_step_that_is_taken() -> None:
+    line = "plan sanitization --guarantee class-sums --records 1000 --noise 2 --json"
+    once = json.loads(CliRunner().invoke(app, line.split()).stdout)
+    assert (once["range"], once["steps"], once["epochs"]) == ("ball", 1, 1.0)
+    assert once["batch_size"] == 1000 and len(once["by_epochs"]) == 1
+    longer = CliRunner().invoke(app, [*line.split(), "--epochs", "200"]).stdout
+    noise = json.loads(longer)["dpsgd_at_the_same_epsilon"]["noise"]
+    assert (
+        noise["replace-features"] > once["dpsgd_at_the_same_epsilon"]["noise"]["replace-features"]
+    )
