@@ -38,6 +38,7 @@ _RELEASED = {
     ),
     "class-sums": ("noised sums over the records of each class", "the weights"),
 }
+_RELEASED_FOR_RIDGE = ("the noised sum of all vectors", "their noised second moments")
 _HEADS: dict[str, tuple[Head, ...]] = {
     "paper": ("trained",),
     "one-time": ("trained", "prototypes"),
@@ -215,11 +216,12 @@ def _watch(parts: Parts, chosen: SanitizationRecipe, split: Split) -> Watch:
 
 
 def _promise(parts: Parts, chosen: SanitizationRecipe, schedule: SanitizedSchedule) -> Promise:
+    more = _RELEASED_FOR_RIDGE if chosen.head_by == "ridge" else ()
     return Promise(
         method="sanitization",
         relation=parts.recipe.privacy.relation or Relation.REPLACE_FEATURES,
         steps=schedule.steps,
-        released=_RELEASED[chosen.guarantee],
+        released=(*_RELEASED[chosen.guarantee], *more),
         sampling=_SAMPLING[chosen.guarantee].format(rate=schedule.probability),
         proof=_PROOF,
         details=_details(schedule),

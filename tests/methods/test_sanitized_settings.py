@@ -57,3 +57,13 @@ def test_a_layer_of_ones_own_is_not_set_to_something_else_in_silence(
     tacit.fit(model, dataset(0.0), out=tmp_path / "same", epochs=1, **settings)
     found = layer.threshold if setting == "clip" else getattr(layer.settings, setting)
     assert found == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("head", "parts"), [("ridge", 4), ("prototypes", 2)])
+def test_certificates_of_class_sums_list_every_part(tmp_path: Path, head: str, parts: int) -> None:
+    released = started(tmp_path / "run", recipe("class-sums", head=head)).method.promise.released
+    assert released[:2] == ("noised sums over the records of each class", "the weights")
+    assert len(released) == parts
+    named = " ".join(released)
+    for part in ("sum of all vectors", "second moments"):
+        assert (part in named) == (head == "ridge")
