@@ -21,7 +21,7 @@ from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ModelError, RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
 from tacit.method_sections import SanitizationRecipe
-from tacit.methods.base import Method
+from tacit.methods.base import Method, Promise
 from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
 from tacit.models import batch_norm, validate
@@ -31,6 +31,7 @@ from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.relations import PUBLIC_LABELS, Relation
 from tacit.rundir import RunDir
 from tacit.state import TrainingState
 from tacit.steps import Steps
@@ -245,6 +246,11 @@ def _restore(run: RunDir, state: TrainingState, ledger: Ledger) -> None:
         )
 
 
+def _public_labels(promise: Promise) -> tuple[str, ...]:
+    said = any(PUBLIC_LABELS in each for each in promise.public)
+    return () if said or promise.relation is not Relation.REPLACE_FEATURES else (PUBLIC_LABELS,)
+
+
 def header_of(
     recipe: Recipe, method: Method, records: Records, source: RandomSource, facts: Facts
 ) -> dict[str, Any]:
@@ -273,6 +279,7 @@ def header_of(
         "treated_as_public": [
             f"the number of training records, {len(records)}",
             "the recipe, the model's architecture and initial weights",
+            *_public_labels(promise),
             *promise.public,
             *facts.treated_as_public,
         ],

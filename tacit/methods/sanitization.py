@@ -24,7 +24,7 @@ from tacit.methods.sanitized_watch import Watch
 from tacit.methods.stopping import SlopeRule, TrendRule
 from tacit.models.sanitization import Split
 from tacit.privacy.certificate import round_up
-from tacit.privacy.relations import Relation
+from tacit.privacy.relations import PUBLIC_LABELS, Relation
 from tacit.privacy.sanitized import SanitizedSchedule, Sanitizer, noise_for
 
 _PROOF = "docs/proofs/sanitization.md"
@@ -225,10 +225,7 @@ def _promise(parts: Parts, chosen: SanitizationRecipe, schedule: SanitizedSchedu
         sampling=_SAMPLING[chosen.guarantee].format(rate=schedule.probability),
         proof=_PROOF,
         details=_details(schedule),
-        public=(
-            "every record's label, and with it the number of records in each class",
-            _ENCODER[chosen.encoder],
-        ),
+        public=(PUBLIC_LABELS, _ENCODER[chosen.encoder]),
     )
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import Enum
 
 
+PUBLIC_LABELS = "every record's label, and with it the number of records in each class"
+
+
 class Relation(str, Enum):
     """To whom, and against which change, a promise is made."""
 

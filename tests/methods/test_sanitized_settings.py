@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sanitized_runs import CLASSES, FEATURES, dataset, recipe, started
+from sanitized_runs import CLASSES, FEATURES, dataset, network, recipe, started
 from torch import nn
 
 import tacit
@@ -67,3 +67,21 @@ def test_certificates_of_class_sums_list_every_part(tmp_path: Path, head: str, p
     named = " ".join(released)
     for part in ("sum of all vectors", "second moments"):
         assert (part in named) == (head == "ridge")
+
+
+@pytest.mark.parametrize(
+    ("method", "relation", "times"),
+    [
+        ("dpsgd", "replace-features", 1),
+        ("dpsgd", "replace-one", 0),
+        ("sanitization", "replace-features", 1),
+    ],
+)
+def test_certificates_say_that_labels_are_public(
+    tmp_path: Path, method: str, relation: str, times: int
+) -> None:
+    model = network() if method == "sanitization" else nn.Linear(FEATURES, CLASSES)
+    settings: dict[str, Any] = {"relation": relation, "noise": 2.0, "batch_size": 30, "epochs": 1}
+    run = tacit.fit(model, dataset(0.0), method=method, out=tmp_path / "run", **settings)
+    public = run.certificate["treated_as_public"]
+    assert sum("every record's label" in each for each in public) == times
