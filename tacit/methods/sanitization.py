@@ -73,6 +73,7 @@ def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
     split.layer.use(schedule.vectors, chosen.clip, parts.source)
     watch = _watch(parts, chosen, split)
     if chosen.guarantee == "paper":
+        _check_papers_relation(parts.recipe.privacy.relation)
         return _paper(parts, schedule, watch)
     promise = _promise(parts, chosen, schedule)
     names = _head_names(parts, split)
@@ -95,6 +96,15 @@ def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
         names,
         Prototypes(split, parts.memory) if computed else None,
     )
+
+
+def _check_papers_relation(relation: Relation | None) -> None:
+    if relation not in (None, Relation.REPLACE_FEATURES):
+        raise ArgumentError(
+            f"relation is {relation.value!r}, but what guarantee 'paper' shows is for"
+            " 'replace-features', where labels are public; leave relation out, or choose a"
+            " guarantee that proves something"
+        )
 
 
 def _paper(parts: Parts, schedule: SanitizedSchedule, watch: Watch) -> PaperSanitization:

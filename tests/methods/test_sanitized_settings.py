@@ -85,3 +85,12 @@ def test_certificates_say_that_labels_are_public(
     run = tacit.fit(model, dataset(0.0), method=method, out=tmp_path / "run", **settings)
     public = run.certificate["treated_as_public"]
     assert sum("every record's label" in each for each in public) == times
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one", "zero-out"])
+def test_the_papers_algorithm_is_shown_under_its_own_relation_only(
+    tmp_path: Path, relation: str
+) -> None:
+    chosen = recipe("paper").with_settings(relation=relation)
+    with pytest.raises(ArgumentError, match=f"relation is '{relation}'"):
+        started(tmp_path / "run", chosen)
