@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-
 PUBLIC_LABELS = "every record's label, and with it the number of records in each class"
 
 
