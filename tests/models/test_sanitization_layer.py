@@ -71,6 +71,12 @@ def test_exact_masks_keep_k_elements_and_do_not_look_at_the_row() -> None:
     assert float((share - 0.5).abs().max()) < 0.15
 
 
+def test_the_spread_is_a_function_of_what_is_released() -> None:
+    layer = seeded(noise=1.0, dropout=0.5)
+    released = [layer(torch.rand(ROWS, WIDTH)) for _ in range(2)]
+    assert layer.spread == [pytest.approx(float(out.std(dim=1).mean())) for out in released]
+
+
 def test_bernoulli_masks_vary_in_size() -> None:
     layer = seeded(noise=1e-6, dropout=0.5, mask="bernoulli")
     sizes = (layer(torch.full((ROWS, WIDTH), 0.5)) > 0.1).sum(1)
