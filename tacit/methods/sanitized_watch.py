@@ -71,12 +71,14 @@ class Watch:
         return self._mode == "stop" and bool(self.flags)
 
     def trace(self) -> dict[str, Any]:
-        """Spread, threshold and ‖W‖ by epoch, and the flags."""
+        """Spread, threshold and ‖W‖ by epoch, the flags, and the lines that they follow from."""
+        lines = [] if self._mode == "never" else self._rule.lines(self._values("spread"))
         return {
             "sanitization": {
                 **{key: self._values(key) for key in ("spread", "threshold", "norm")},
                 "flags": self.flags,
                 "flag_mode": self._mode,
+                "slopes": [list(line) for line in lines],
             }
         }
 

@@ -14,12 +14,19 @@ from typing import Protocol
 
 import numpy as np
 
+Line = tuple[int, float, int, float]
+"""First epoch and height, last epoch and height."""
+
 
 class StoppingRule(Protocol):
     """Which epochs raise a flag."""
 
     def flags(self, spread: Sequence[float]) -> list[int]:
         """Epochs, counted from 1, at whose end a flag goes up, given the spread of each so far."""
+        ...
+
+    def lines(self, spread: Sequence[float]) -> list[Line]:
+        """The line of every window whose slope is looked at."""
         ...
 
 
@@ -48,6 +55,13 @@ class SlopeRule:
                 since = epoch
         return found
 
+    def lines(self, spread: Sequence[float]) -> list[Line]:
+        """From the first to the last epoch of every window."""
+        return [
+            (first + 1, spread[first], first + self.length + 1, spread[first + self.length])
+            for first in range(len(spread) - self.length)
+        ]
+
 
 @dataclass(frozen=True)
 class TrendRule:
@@ -70,6 +84,15 @@ class TrendRule:
             for index in range(1, len(slopes))
             if abs(slopes[index] - slopes[index - 1]) <= self.tolerance
         ]
+
+    def lines(self, spread: Sequence[float]) -> list[Line]:
+        """The fitted line of every window."""
+        found: list[Line] = []
+        for first in range(len(spread) - self.length + 1):
+            window = spread[first : first + self.length]
+            middle, rise = float(np.mean(window)), _slope(window) * (self.length - 1) / 2
+            found.append((first + 1, middle - rise, first + self.length, middle + rise))
+        return found
 
 
 def _slope(values: Sequence[float]) -> float:

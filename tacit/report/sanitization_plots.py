@@ -47,6 +47,9 @@ def _spread(trace: Mapping[str, Any]) -> Chart | None:
         return None
     figure, axes = new_axes("Epoch", "Standard deviation of noised vectors")
     axes.plot([x for x, _ in points], [y for _, y in points], color=BLUE, marker="o", markersize=4)
+    slopes = trace.get("slopes") or []
+    for first, start, last, end in slopes:
+        axes.plot([first, last], [start, end], color=SOFT, linewidth=0.8, zorder=1)
     flags = [flag for flag in trace.get("flags") or [] if values.finite(flag) is not None]
     for flag in flags:
         axes.axvline(float(flag), color=VERMILLION, linewidth=1.2)
@@ -59,7 +62,8 @@ def _spread(trace: Mapping[str, Any]) -> Chart | None:
         if flags
         else "No stopping flag was raised.",
     }.get(str(mode), "")
-    caption = f"Averaged over the vectors of each epoch. {said}"
+    lines = " Thin lines are the slopes of the windows that the rule compares." if slopes else ""
+    caption = f"Averaged over the vectors of each epoch. {said}{lines}"
     title = "Spread of sanitized activations"
     rows = [("epoch", "spread", "flag"), *((x, y, int(x in flags)) for x, y in points)]
     return Chart("spread", title, caption, figure, rows)

@@ -58,3 +58,13 @@ def test_the_papers_thresholds_lie_within_the_noise_of_what_they_are_compared_wi
     assert np.mean(np.abs(slopes) <= 1.2e-4) == pytest.approx(0.4, abs=0.1)
     flagged = len(TrendRule(length=5, tolerance=2e-5).flags(spread)) / epochs
     assert flagged == pytest.approx(0.028, abs=0.02)
+
+
+def test_lines_of_the_windows_that_are_compared() -> None:
+    spread = [1.0, 2.0, 2.5, 2.75]
+    chords = SlopeRule(length=2, threshold=0.1).lines(spread)
+    assert chords == [(1, 1.0, 3, 2.5), (2, 2.0, 4, 2.75)]
+    fitted = TrendRule(length=3, tolerance=0.1).lines([0.0, 1.0, 2.0, 5.0])
+    assert fitted[0] == pytest.approx((1, 0.0, 3, 2.0))
+    assert fitted[1] == pytest.approx((2, 8 / 3 - 2, 4, 8 / 3 + 2))
+    assert SlopeRule(length=9, threshold=0.1).lines(spread) == []

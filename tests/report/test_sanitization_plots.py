@@ -20,6 +20,7 @@ TRACE = {
     "norm": [5.0, 6.0, 7.0, 8.0],
     "flags": [4],
     "flag_mode": "flag",
+    "slopes": [[1, 1.0, 3, 1.21], [2, 1.2, 4, 1.21]],
 }
 
 
@@ -40,6 +41,10 @@ def test_flags_and_threshold_are_drawn_and_the_denial_is_shown(tmp_path: Path) -
     assert "spread" in names and "claimed" in names and "threshold" not in names
     drawn = {chart.name: chart for chart in charts(replace(run, metrics={"sanitization": TRACE}))}
     assert "1 stopping flags" in drawn["spread"].caption
+    assert "slopes of the windows" in drawn["spread"].caption
+    lines = [tuple(line.get_xdata()) for line in drawn["spread"].figure.axes[0].get_lines()]
+    assert (1, 3) in lines and (2, 4) in lines
+    assert run.metrics["sanitization"]["slopes"][0][::2] == [1, 2]
     assert drawn["spread"].rows[-1] == (4, 1.21, 1)
     assert drawn["threshold"].rows[1] == (1, 0.5, 5.0)
     for odd in ({}, {"sanitization": 3}, {"sanitization": {"spread": "x", "flags": None}}):
