@@ -31,6 +31,7 @@ PAPER_003 = (
     *("equal-cifar-individual-multiplied-grouped", "short-resnet18-bn"),
 )
 ADDITIONS = ("stopping", "adaptive", "adaptive-stopping")
+SOUND = ("dpsgd", "class-sums-scattering", "joint", "one-time")
 PAGES = {
     "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3, 8)],
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)]
@@ -74,7 +75,8 @@ PAGES = {
             "paper-short",
         )
     ]
-    + [f"000/cifar-10-paper-short-{kind}" for kind in ADDITIONS],
+    + [f"000/cifar-10-paper-short-{kind}" for kind in ADDITIONS]
+    + [f"000/cifar-10-{kind} --epsilon 1.096" for kind in SOUND],
 }
 
 
