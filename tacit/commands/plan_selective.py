@@ -187,7 +187,7 @@ def _thinning(answer: dict[str, Any]) -> str:
         return f"{values.proven(proven['thinning'])} (a* = {proven['a_star']:g})"
     if answer["choice"] == "lowest":
         return "not covered: noisy losses are compared again"
-    return "not covered: the test accepts nearly everything"
+    return "not covered: it accepts nearly everything"
 
 
 def _show(answer: dict[str, Any]) -> None:
