@@ -13,6 +13,20 @@ from tacit.rundir import RunDir
 from tacit.steps import Steps
 
 RECORDS, FEATURES, CLASSES = 300, 6, 3
+NEVER, ALWAYS = -40.0, 4000.0
+"""Thresholds of selective update that reject and accept everything."""
+DECAYING: dict[str, Any] = {
+    "method": "dpsgd-br",
+    "noise": 4.0,
+    "epochs": 30,
+    "validation_batch_size": 6,
+    "validation_noise": 4.0,
+    "feedback_batch_size": 60,
+    "fast": 0.8,
+    "slow": 0.9,
+    "beta": 0.5,
+}
+"""Selective update whose settings decay fast."""
 _DIGITS = """
 title = "Small"
 [data]
@@ -71,6 +85,12 @@ def prepared(
 ) -> Steps:
     """The steps of a new run, none of them taken."""
     return assemble(model or small_model(), records, recipe, RunDir.create(path), Facts(), **more)
+
+
+def selective(path: Path, records: TensorRecords, public: Any = None, **settings: Any) -> Steps:
+    """The steps of selective update, DPSUR unless another method is named."""
+    chosen: dict[str, Any] = {"method": "dpsur", "validation_batch_size": 60, **settings}
+    return prepared(path, records, small_recipe(**chosen), public=public)
 
 
 def save(steps: Steps, run: RunDir) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import RECORDS, small_model, small_recipe
+from small_runs import ALWAYS, DECAYING, NEVER, RECORDS, small_model, small_recipe
+from small_runs import selective as prepared
 from torch import Tensor
 
 from tacit.assemble import Facts, assemble
@@ -27,14 +28,6 @@ from tacit.rundir import RunDir
 from tacit.steps import Steps
 from tacit.verify import account
 
-NEVER, ALWAYS = -40.0, 4000.0
-
-
-def prepared(path: Path, records: TensorRecords, public: Any = None, **settings: Any) -> Steps:
-    chosen: dict[str, Any] = {"method": "dpsur", "validation_batch_size": 60, **settings}
-    recipe = small_recipe(**chosen)
-    return assemble(small_model(), records, recipe, RunDir.create(path), Facts(), public=public)
-
 
 def everything(steps: Steps) -> dict[str, Tensor]:
     kept = {k: v for k, v in steps.state.snapshot().tensors.items() if k[:6] != "memory"}
@@ -46,7 +39,7 @@ def charges(steps: Steps) -> list[dict[str, Any]]:
     return [e.body["event"] for e in steps.ledger.entries if e.kind == "charge"]
 
 
-def selective(steps: Steps) -> Selective:
+def method_of(steps: Steps) -> Selective:
     assert isinstance(steps.method, Selective)
     return steps.method
 
@@ -62,7 +55,7 @@ def test_rejecting_everything_changes_no_bit_and_is_charged(
         steps.advance(cross_entropy)
     before = everything(steps)
     assert any(name.startswith("optimizer") for name in before)
-    method = selective(steps)
+    method = method_of(steps)
     method.course.dials = replace(method.course.dials, beta=NEVER)
     while steps.remaining:
         steps.advance(cross_entropy)
@@ -147,7 +140,7 @@ def test_a_trial_is_on_disk_before_its_outcome_is_known(
 
 
 def test_tests_are_sampled_by_themselves(tmp_path: Path, records: TensorRecords) -> None:
-    method = selective(prepared(tmp_path / "run", records, batch_size=60))
+    method = method_of(prepared(tmp_path / "run", records, batch_size=60))
     both = [
         (set(method._sampler.draw(s).tolist()), set(method._test._sampler.draw(s).tolist()))
         for s in range(200)
@@ -161,19 +154,6 @@ def test_other_rates_than_the_schedule_says_are_refused(
 ) -> None:
     with pytest.raises(ArgumentError, match="validation_batch_size"):
         prepared(tmp_path / "run", records, validation_batch_size=301)
-
-
-DECAYING = {
-    "method": "dpsgd-br",
-    "noise": 4.0,
-    "epochs": 30,
-    "validation_batch_size": 6,
-    "validation_noise": 4.0,
-    "feedback_batch_size": 60,
-    "fast": 0.8,
-    "slow": 0.9,
-    "beta": 0.5,
-}
 
 
 def test_the_budget_is_kept_while_noise_decays(tmp_path: Path, records: TensorRecords) -> None:
@@ -236,7 +216,7 @@ def test_public_feedback_costs_nothing_and_is_named(tmp_path: Path, records: Ten
         steps.advance(cross_entropy)
     assert all(next(iter(body["of"])) in ("all", "thinned") for body in charges(steps))
     assert "no protection" in steps.method.promise.details["feedback"]
-    assert selective(steps).course.dials.noise < 1.0
+    assert method_of(steps).course.dials.noise < 1.0
     with pytest.raises(ArgumentError, match="public records"):
         prepared(tmp_path / "none", records, method="dpsgd-br", feedback="public")
 

@@ -1,14 +1,15 @@
 """Selective update, part by part: the threshold, buffer, patience, choice, decay, and refusals."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_runs import CLASSES, FEATURES, small_model, small_recipe
+from small_runs import CLASSES, FEATURES, NEVER, flat, small_model, small_recipe
+from small_runs import DECAYING as LONG
+from small_runs import selective as prepared
 from torch import Tensor, nn
 
 from tacit.assemble import Facts, assemble
@@ -27,33 +28,12 @@ from tacit.rundir import RunDir
 from tacit.state import Snapshot
 from tacit.steps import Steps
 
-NEVER, ALWAYS = -40.0, 4000.0
-DECAYING: dict[str, Any] = {
-    "method": "dpsgd-br",
-    "noise": 4.0,
-    "epochs": 10,
-    "validation_batch_size": 6,
-    "validation_noise": 4.0,
-    "feedback_batch_size": 60,
-    "fast": 0.8,
-    "slow": 0.9,
-    "beta": 0.5,
-}
-
-
-def prepared(path: Path, records: TensorRecords, **settings: Any) -> Steps:
-    chosen: dict[str, Any] = {"method": "dpsur", "validation_batch_size": 60, **settings}
-    recipe = small_recipe(**chosen)
-    return assemble(small_model(), records, recipe, RunDir.create(path / "run"), Facts())
+DECAYING = {**LONG, "epochs": 10}
 
 
 def method_of(steps: Steps) -> Selective:
     assert isinstance(steps.method, Selective)
     return steps.method
-
-
-def weights(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()]).clone()
 
 
 @pytest.mark.parametrize(("after", "bound"), [(-9.0, 1), (9.0, 0)])
@@ -79,7 +59,7 @@ def test_candidates_are_accepted_as_often_as_is_accounted_for(
     chosen = {"validation_noise": 1.37, "beta": -1.5}
     if statistic == "clipped-sum":
         chosen = {"validation_noise": 5.0, "beta": 0.2}
-    steps = prepared(tmp_path, records, epochs=60, statistic=statistic, **chosen)
+    steps = prepared(tmp_path / "run", records, epochs=60, statistic=statistic, **chosen)
     while steps.remaining:
         steps.advance(cross_entropy)
     found = method_of(steps).outcome()
@@ -113,7 +93,7 @@ def test_after_so_many_rejections_one_candidate_is_enough(
     applied: list[int],
 ) -> None:
     scripted(monkeypatch, outcomes)
-    steps = prepared(tmp_path, records, buffer=2, patience=3)
+    steps = prepared(tmp_path / "run", records, buffer=2, patience=3)
     found = []
     for _ in outcomes:
         steps.advance(cross_entropy)
@@ -140,7 +120,7 @@ def test_the_chosen_candidate_is_what_training_goes_on_from(
 ) -> None:
     changes = iter([-1e8, -1e9])
     monkeypatch.setattr(NoisyLossChange, "noised", lambda *_: next(changes))
-    steps = prepared(tmp_path, records, buffer=2, choice=choice)
+    steps = prepared(tmp_path / "run", records, buffer=2, choice=choice)
     steps.advance(cross_entropy)
     seen: list[Tensor] = []
     choose = Selective._choose
@@ -168,11 +148,11 @@ def test_averaged_candidates_are_the_mean_of_all() -> None:
 def test_other_choices_train_and_are_charged_by_thinning(
     tmp_path: Path, records: TensorRecords, choice: str
 ) -> None:
-    steps = prepared(tmp_path, records, buffer=2, choice=choice, beta=0.5)
-    start = weights(steps.state.model)
+    steps = prepared(tmp_path / "run", records, buffer=2, choice=choice, beta=0.5)
+    start = flat(steps.state.model)
     while steps.remaining:
         steps.advance(cross_entropy)
-    assert not torch.equal(start, weights(steps.state.model))
+    assert not torch.equal(start, flat(steps.state.model))
     charged = [e.body["event"] for e in steps.ledger.entries if e.kind == "charge"]
     assert all("thinned" in event for event in charged)
 
@@ -181,7 +161,7 @@ def test_the_unit_of_the_papers_text_is_accounted_for_as_the_noise_that_it_is(
     tmp_path: Path, records: TensorRecords
 ) -> None:
     literal = {"validation_unit": "literal", "validation_clip": 0.5, "validation_noise": 1.37}
-    method = method_of(prepared(tmp_path, records, **literal))
+    method = method_of(prepared(tmp_path / "run", records, **literal))
     assert method._start.test.noise == pytest.approx(1.37 / (2 * 0.5))
     assert method._schedule_now().test.noise == pytest.approx(1.37)
 
@@ -208,7 +188,7 @@ def test_decayed_noise_is_what_is_drawn_and_what_is_charged(
         return found
 
     monkeypatch.setattr(GaussianNoise, "privatise", looked)
-    steps = prepared(tmp_path, records, **DECAYING)
+    steps = prepared(tmp_path / "run", records, **DECAYING)
     method = method_of(steps)
     assert method._decay is not None
     noises = []
@@ -255,10 +235,10 @@ def test_an_interrupted_trial_is_rolled_back_and_nothing_is_released(
         out=tmp_path / "run",
         seed=1,
     )
-    start, armed = weights(model), False
+    start, armed = flat(model), False
 
     def fragile(model: nn.Module, batch: Batch) -> Tensor:
-        if armed and not torch.is_grad_enabled() and not torch.equal(weights(model), start):
+        if armed and not torch.is_grad_enabled() and not torch.equal(flat(model), start):
             raise ArithmeticError("in the second pass of the test")
         return cross_entropy(model, batch)
 
@@ -269,19 +249,10 @@ def test_an_interrupted_trial_is_rolled_back_and_nothing_is_released(
     armed = True
     with pytest.raises(ArithmeticError):
         steps.step(fragile)
-    assert torch.equal(weights(model), start)
+    assert torch.equal(flat(model), start)
     with pytest.raises(ArgumentError, match="interrupted half way"):
         steps.finish()
     assert not (tmp_path / "run" / "weights.safetensors").exists()
-
-
-class Remembering(torch.optim.SGD):
-    """Keeps what it learns from gradients in its groups."""
-
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            group["d"] = group.get("d", 0.0) + sum(float(p.grad.norm()) for p in group["params"])
-        super().step(closure)
 
 
 def test_an_optimizer_that_cannot_be_rolled_back_is_refused(
@@ -289,18 +260,24 @@ def test_an_optimizer_that_cannot_be_rolled_back_is_refused(
 ) -> None:
     model = small_model()
     recipe = small_recipe(method="dpsur", validation_batch_size=60)
-    own = Remembering(model.parameters(), lr=0.1)
+    own = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def remembered(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            group["d"] = group.get("d", 0.0) + float(group["params"][0].grad.norm())
+
+    own.register_step_pre_hook(remembered)
     run = RunDir.create(tmp_path / "run")
     steps = assemble(model, records, recipe, run, Facts(), optimizer=own)
-    start = weights(model)
-    with pytest.raises(NoProofError, match=r"Remembering changes d in its param_groups"):
+    start = flat(model)
+    with pytest.raises(NoProofError, match="SGD changes d in its param_groups"):
         steps.advance(cross_entropy)
-    assert torch.equal(weights(model), start)
+    assert torch.equal(flat(model), start)
 
 
 def test_an_end_before_the_first_update_is_refused(tmp_path: Path, records: TensorRecords) -> None:
     with pytest.raises(ArgumentError, match=r"stop_at_claimed is 0.0001.*a single update"):
-        prepared(tmp_path, records, stop_at_claimed=0.0001)
+        prepared(tmp_path / "run", records, stop_at_claimed=0.0001)
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
 
 
