@@ -10,7 +10,7 @@ from tacit.clipping.thresholds import Clipping
 from tacit.privacy.batch_plan import Sampling
 from tacit.privacy.fixed_order import BatchOrder
 from tacit.privacy.sanitized import Guarantee, Mask, Range, usual_range
-from tacit.privacy.selective import Statistic
+from tacit.privacy.selective import LARGEST_BUFFER, Statistic
 from tacit.recipe_sections import (
     Clip,
     Count,
@@ -197,7 +197,7 @@ class SelectiveRecipe(ClippedRecipe):
     """The clipped sum counts up to so many standard deviations of its noise."""
     beta: Annotated[float, Number, Field(allow_inf_nan=False)] = -1.5
     """A candidate is accepted below this threshold, in units of half the range of the test."""
-    buffer: Annotated[int, Number, Field(ge=1, le=4)] = 1
+    buffer: Annotated[int, Number, Field(ge=1, le=LARGEST_BUFFER)] = 1
     """Accepted candidates from which one update is made."""
     choice: Literal["lowest", "average", "random", "literal"] = "lowest"
     """How: the lowest noisy loss, their average, by lot, or the highest, as Eq. 16 is printed."""
@@ -240,7 +240,7 @@ class DpsgdBrRecipe(SelectiveRecipe):
     """DPSGD-BR: a buffer of candidates, and phased decay."""
 
     name: Literal["dpsgd-br"] = "dpsgd-br"
-    buffer: Annotated[int, Number, Field(ge=1, le=4)] = 2
+    buffer: Annotated[int, Number, Field(ge=1, le=LARGEST_BUFFER)] = 2
     patience: CountFromZero = 5
     decay: bool = True
 

@@ -14,16 +14,15 @@ from tacit.commands.plan_output import warnings_for
 from tacit.errors import ArgumentError
 from tacit.privacy import accountants, selective
 from tacit.privacy.certificate import SHOWN_RELATIONS, round_up
-from tacit.privacy.filter import RdpFilter
+from tacit.privacy.filter import RdpFilter, check_relation
 from tacit.privacy.relations import Relation
-from tacit.privacy.selective import LossTest, SelectiveSchedule, Statistic
+from tacit.privacy.selective import LARGEST_BUFFER, LossTest, SelectiveSchedule, Statistic
 from tacit.report import values
 
 Choice = Literal["lowest", "average", "random"]
 
 
 _USUAL_BUFFER = {"dpsur": 1, "dpsgd-br": 2}
-_LARGEST_BUFFER = 4
 _NEITHER = {"charge_all": None, "thinning": None, "a_star": None}
 """Of noise that changes, only what the filter lets through is known in advance."""
 
@@ -60,7 +59,7 @@ def selective_update(
     test = LossTest(validation_batch_size, validation_noise, beta, statistic, reach)
     compares = candidates > 1 and choice == "lowest"
     given = SelectiveSchedule(records, batch_size, trials or 1, noise, test, compares)
-    details, accounting = None, ""
+    details = None
     if decaying:
         filtered = _filter(given, trials, epsilon, delta, relation)
         schedule = replace(given, steps=trials or filtered.trials(given))
@@ -73,7 +72,8 @@ def selective_update(
         accounting = "thinning" if schedule.coin else "charge all"
     if accepted is not None and accepted > schedule.steps:
         raise ArgumentError(
-            f"accepted is {accepted}, but only {schedule.steps} trials fit; it cannot be larger"
+            f"accepted is {accepted}, but there are only {schedule.steps} trials; give at most"
+            " as many"
         )
     claim = schedule.claimed(delta, accepted)
     least, most = schedule.acceptance.bounds
@@ -119,11 +119,10 @@ def _check(
         raise ArgumentError(f"trials is {trials}; it must be at least 1")
     if epsilon is not None and not (epsilon > 0 and math.isfinite(epsilon)):
         raise ArgumentError(f"epsilon is {epsilon:g}; it must be a positive finite number")
-    if not 1 <= candidates <= _LARGEST_BUFFER:
-        raise ArgumentError(f"buffer is {candidates}; it must lie between 1 and {_LARGEST_BUFFER}")
-    if accepted is not None and (accepted < 0 or (trials is not None and accepted > trials)):
-        most = "" if trials is None else f" and the {trials} trials"
-        raise ArgumentError(f"accepted is {accepted}; it must lie between 0{most}")
+    if not 1 <= candidates <= LARGEST_BUFFER:
+        raise ArgumentError(f"buffer is {candidates}; it must lie between 1 and {LARGEST_BUFFER}")
+    if accepted is not None and accepted < 0:
+        raise ArgumentError(f"accepted is {accepted}; it must not be negative")
 
 
 def _filter(
@@ -134,11 +133,7 @@ def _filter(
     relation: Relation,
 ) -> RdpFilter:
     """What limits trials whose noise may change; with both given, the trials must fit."""
-    if relation not in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
-        raise ArgumentError(
-            f"relation is {relation.value}: noise that follows earlier results has no proof under"
-            " it; use add-or-remove-one, or leave out --decaying"
-        )
+    check_relation(relation)
     if epsilon is None:
         return RdpFilter.for_trials(given, delta)
     filtered = RdpFilter.for_budget(given, epsilon, delta)

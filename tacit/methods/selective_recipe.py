@@ -15,7 +15,7 @@ from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.methods.phases import ChargedFeedback, Feedback, PublicFeedback
 from tacit.methods.selective import Decay, Selective
 from tacit.privacy import claims
-from tacit.privacy.filter import RdpFilter
+from tacit.privacy.filter import RdpFilter, check_relation
 from tacit.privacy.relations import Relation
 from tacit.privacy.selective import LossTest, SelectiveSchedule, noise_for
 from tacit.state import TrainingState
@@ -76,11 +76,7 @@ def _check(parts: Parts, chosen: SelectiveRecipe, relation: Relation) -> None:
             "noise is missing: with decay it cannot be solved for, as it is only the first one;"
             " give noise beside epsilon, or set decay to false"
         )
-    if relation not in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
-        raise ArgumentError(
-            f"relation is {relation.value}: noise that follows the accuracy has no proof under it;"
-            " use add-or-remove-one, or set decay to false"
-        )
+    check_relation(relation)
 
 
 def _check_claim(chosen: SelectiveRecipe, start: SelectiveSchedule, delta: float) -> None:
@@ -100,9 +96,11 @@ def _check_answers(parts: Parts) -> None:
     blank = torch.zeros_like(parts.records.batch(torch.tensor([0]))[0])
     training = parts.model.training
     parts.model.eval()
-    with torch.no_grad():
-        shape = tuple(parts.model(blank).shape)
-    parts.model.train(training)
+    try:
+        with torch.no_grad():
+            shape = tuple(parts.model(blank).shape)
+    finally:
+        parts.model.train(training)
     if len(shape) != 2 or shape[1] < 2:
         raise ArgumentError(
             f"decay follows the accuracy, but the model answers one record with shape {shape};"

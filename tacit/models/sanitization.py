@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,8 +13,6 @@ from torch import Tensor, nn
 from tacit.errors import ArgumentError, ModelError
 from tacit.noise.source import RandomSource
 from tacit.privacy.sanitized import Mask, Range, Sanitizer
-
-_DEFAULTS = {"clip": 1.0, "noise": 1.0, "range": "positive", "dropout": 0.0, "mask": "exact"}
 
 
 class SanitizationLayer(nn.Module):
@@ -64,9 +63,10 @@ class SanitizationLayer(nn.Module):
 
         What was given to the layer itself must be what the plan has.
         """
+        usual = signature(SanitizationLayer).parameters
         for name, asked in self._asked.items():
             planned = clip if name == "clip" else getattr(settings, name)
-            if asked not in (_DEFAULTS[name], planned):
+            if asked not in (usual[name].default, planned):
                 raise ArgumentError(
                     f"{name} of the SanitizationLayer is {asked!r}, but {planned!r} by the recipe;"
                     " say the same to both, or leave it out of the layer"

@@ -16,6 +16,7 @@ from dp_accounting import DpEvent
 
 from tacit.errors import ArgumentError
 from tacit.privacy import elementary, events, rdp
+from tacit.privacy.relations import Relation
 from tacit.privacy.selective import SelectiveSchedule, best_coin_at
 
 _ORDERS = (1.5, *(float(order) for order in range(2, 65)), 80.0, 96.0, 128.0, 256.0)
@@ -81,6 +82,15 @@ class RdpFilter:
     def trials(self, start: SelectiveSchedule) -> int:
         """How many trials like `start` fit."""
         return int(self.limit * (1 - _ROUNDING) / cost(start, self.order))
+
+
+def check_relation(relation: Relation) -> None:
+    """Refuse a relation under which noise that follows earlier results has no proof."""
+    if relation not in (Relation.ADD_OR_REMOVE_ONE, Relation.ZERO_OUT):
+        raise ArgumentError(
+            f"relation is {relation.value}: noise that follows earlier results has no proof under"
+            " it; use add-or-remove-one, or noise that does not decay"
+        )
 
 
 def cost(schedule: SelectiveSchedule, order: float) -> float:

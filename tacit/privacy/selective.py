@@ -23,6 +23,8 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.thinning import AcceptanceTest
 
 Statistic = Literal["clipped-mean", "clipped-sum"]
+LARGEST_BUFFER = 4
+"""Accepted candidates that may wait for a choice: as many as paper 001 tries."""
 _MOST_TRIALS = 10**6
 
 
