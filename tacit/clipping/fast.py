@@ -168,7 +168,7 @@ class FastEngine:
         before.restore()
         alone = loss(self._model, tuple(t[:half] for t in batch)).detach()
         before.restore()
-        if not equal_up_to_rounding(alone, together):
+        if not equal_up_to_rounding(alone, together, of_units=True):
             raise ModelError(
                 "the losses of some records change when others leave the batch, so that no"
                 " record's influence can be bounded; remove what mixes records"

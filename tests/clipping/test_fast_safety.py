@@ -285,3 +285,16 @@ def test_second_derivatives_are_not_missed() -> None:
 
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
     assert largest_error(model, torch.randn(4, 4), loss=loss) <= 1
+
+
+def test_records_that_are_all_but_solved_are_not_refused() -> None:
+    """Their losses are mere rounding, which another batch size changes altogether."""
+    model = nn.Linear(3, 1)
+    records = torch.randn(8, 3)
+
+    def loss(network: nn.Module, batch: Batch) -> Tensor:
+        rounding = torch.finfo(torch.float32).eps * batch[0].shape[0]
+        return (network(batch[0]).flatten() - batch[1] + rounding).square()
+
+    batch = (records, model(records).detach().flatten())
+    assert torch.isfinite(fast(model, Flat(CLIP), batch, loss=loss)).all()

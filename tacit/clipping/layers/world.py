@@ -35,13 +35,21 @@ class World:
                 buffer.copy_(value)
 
 
-def equal_up_to_rounding(one: Tensor, other: Tensor) -> bool:
-    """Whether two results differ by no more than another order of summation explains."""
+def equal_up_to_rounding(one: Tensor, other: Tensor, *, of_units: bool = False) -> bool:
+    """Whether two results differ by no more than another order of summation explains.
+
+    `of_units`: they are differences of values of about one, like losses, and as inexact as these.
+    """
     if not other.is_floating_point() or not other.numel():
         return True
     precisions = [torch.finfo(t.dtype).eps for t in (one, other) if t.is_floating_point()]
     tolerance = max(2e-3, math.sqrt(max(precisions)))
     scale = float(other.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    least = 32 * max(precisions) if of_units else 0.0
     return torch.allclose(
-        one.double(), other.double(), rtol=tolerance, atol=tolerance * scale, equal_nan=True
+        one.double(),
+        other.double(),
+        rtol=tolerance,
+        atol=max(tolerance * scale, least),
+        equal_nan=True,
     )
