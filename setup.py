@@ -18,7 +18,6 @@ SOURCES = Path("tacit") / "native" / "src"
 ONCE = ["interface.cpp"]
 PER_LEVEL = {
     "noise.cpp": ["-ffp-contract=off"],
-    "names.cpp": [],
     "convolution.cpp": ["-ffp-contract=fast"],
     "normalisation.cpp": ["-ffp-contract=fast"],
     "embedding.cpp": ["-ffp-contract=fast"],

@@ -56,7 +56,6 @@ _SIGNATURES: dict[str, list[type]] = {
         *(c_int32, c_int32, POINTER(_Stream), c_void_p, c_void_p),
         *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
     ],
-    "tacit_block_tags": [c_int32, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
     "tacit_convolution": [
         *(c_int32, c_int32, POINTER(_Planar), c_int64),
         *(c_void_p, c_void_p, c_void_p, c_void_p),
@@ -115,16 +114,6 @@ class Library:
             *((c_int64 * len(ends))(*ends), (c_float * len(scales))(*scales), len(ends), divisor),
         )
         return out
-
-    def block_tags(self, words: Tensor, keys: Tensor) -> Tensor:
-        """The tags that `tacit.noise.names` defines."""
-        assert words.dtype == keys.dtype == torch.int32 and words.device.type == "cpu"
-        assert words.is_contiguous() and keys.is_contiguous() and keys.dim() == 2
-        blocks = words.numel() // keys.shape[1]
-        tags = torch.empty(blocks, len(keys), dtype=torch.int64)
-        threads = torch.get_num_threads()
-        self._call("tacit_block_tags", threads, words, blocks, keys, tags)
-        return tags
 
     def kernel_gradients(
         self,

@@ -8,17 +8,15 @@ are used (no library logarithm, no fused products), so that the compiled impleme
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 GROUP = 256
 """Numbers are made in groups of so many words, from sixteen blocks of the keystream."""
 
-SAMPLER = "Box–Muller in single precision, version 2"
+SAMPLER = "Box–Muller in single precision, version 3"
 """Names the numbers of a run in ledgers; change it whenever a bit of them changes, be it by the
 function below or by how they are addressed (`RandomSource.name`)."""
-
-_Floats = NDArray[np.float32]
-_Words = NDArray[np.uint32]
 
 _LOG = (
     *(-2.0, 0.99999976, -0.66668373, 0.5000415, -0.39913666),
@@ -32,44 +30,46 @@ _COSINE = (0.99999994, -1.2336967, 0.25359493, -0.020398581)
 """cos(πx/2) in powers of x² for |x| ≤ ½."""
 
 
-def normals(words: _Words) -> _Floats:
-    """As many independent standard normal numbers as there are words, a multiple of `GROUP`.
+def normals(words: Tensor, out: Tensor) -> None:
+    """As many independent standard normal numbers as there are int32 words, a multiple of `GROUP`.
 
-    The words of a group are laid out by their place within a block of sixteen: the words of the
-    sixteen blocks at an even place are radii, those at the next place angles.
+    They go to `out`, in single precision. The words of a group are laid out by their place within
+    a block of sixteen: the words of the sixteen blocks at an even place are radii, those at the
+    next place angles.
     """
-    columns = words.reshape(-1, 16, 16).transpose(0, 2, 1).reshape(-1, 8, 2, 16)
-    out = np.empty(columns.shape, np.float32)
-    radius, angle = _radius(columns[:, :, 0]), np.ascontiguousarray(columns[:, :, 1])
-    x = ((angle << np.uint32(2)).view(np.int32) >> 2).astype(np.float32)
-    x *= np.float32(2.0**-30)
+    radii, angles = words.view(-1, 16, 8, 2).permute(3, 0, 2, 1).contiguous()
+    x = (angles << 2).bitwise_right_shift_(2).float().mul_(2.0**-30)
     z = x * x
-    sine, cosine = _polynomial(_SINE, z), _polynomial(_COSINE, z)
-    sine *= x
-    signed = (radius.view(np.uint32) ^ (angle & np.uint32(0x80000000))).view(np.float32)
-    swapped = (angle & np.uint32(0x40000000)).astype(bool)
-    np.multiply(signed, np.where(swapped, sine, cosine), out=out[:, :, 0])
-    np.multiply(signed, np.where(swapped, cosine, sine), out=out[:, :, 1])
-    return out.reshape(-1)
+    sine, cosine = _polynomial(_SINE, z).mul_(x), _polynomial(_COSINE, z)
+    _exchange_where_odd(angles, sine.view(torch.int32), cosine.view(torch.int32))
+    signs = angles.bitwise_and_(-(1 << 31))
+    signed = _radius(radii).view(torch.int32).bitwise_xor_(signs).view(torch.float32)
+    pairs = out.view(-1, 8, 2, 16)
+    torch.mul(signed, cosine, out=pairs[:, :, 0])
+    torch.mul(signed, sine, out=pairs[:, :, 1])
 
 
-def _radius(words: _Words) -> _Floats:
+def _exchange_where_odd(quarters: Tensor, one: Tensor, other: Tensor) -> None:
+    """Exchange two arrays in odd quarters of a turn, bit by bit: far faster than `where`."""
+    exchanged = (quarters << 1).bitwise_right_shift_(31).bitwise_and_(one ^ other)
+    one.bitwise_xor_(exchanged)
+    other.bitwise_xor_(exchanged)
+
+
+def _radius(words: Tensor) -> Tensor:
     """√(-2 log u) for u = (word + ½) / 2³², from u = m · 2ᵉ with m between √½ and √2."""
-    u = words.astype(np.float32)
-    u += np.float32(0.5)
-    u *= np.float32(2.0**-32)
-    bits = u.view(np.int32)
-    exponent = (bits - np.int32(0x3F3504F3)) >> 23
-    f = (bits - (exponent << 23)).view(np.float32) - np.float32(1)
-    log = _polynomial(_LOG, f)
-    log *= f
-    log += exponent.astype(np.float32) * np.float32(_TWO_LOG_HALF)
-    return np.sqrt(log, out=log)
+    unsigned = words.long().bitwise_and_((1 << 32) - 1)
+    u = unsigned.float().add_(0.5).mul_(2.0**-32)
+    bits = u.view(torch.int32)
+    exponent = (bits - 0x3F3504F3).bitwise_right_shift_(23)
+    f = bits.sub_(exponent << 23).view(torch.float32).sub_(1)
+    log = _polynomial(_LOG, f).mul_(f).add_(exponent.float().mul_(_TWO_LOG_HALF))
+    np.sqrt(log.numpy(), out=log.numpy())  # torch's own is not always rounded as IEEE 754 says
+    return log
 
 
-def _polynomial(coefficients: tuple[float, ...], x: _Floats) -> _Floats:
-    total = np.full_like(x, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        total *= x
-        total += np.float32(coefficient)
-    return total
+def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
+    total = x * coefficients[-1]
+    for coefficient in coefficients[-2:0:-1]:
+        total.add_(coefficient).mul_(x)
+    return total.add_(coefficients[0])

@@ -23,19 +23,22 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit import native
 from tacit.errors import ArgumentError
-from tacit.noise.names import BLOCK, KEYS, block_tags, in_blocks
 from tacit.noise.normals import GROUP, normals
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 _ENTROPY = "operating-system entropy"
-_BLOCK = 1 << 16
-_ZEROS = bytes(4 * _BLOCK)
+_BLOCK = 1 << 19
+"""Numbers made at once: enough for all threads, few enough for a processor's cache."""
+_ZEROS = memoryview(bytes(4 * _BLOCK))
+_PIECE = 1 << 16
+"""Bytes under one tag: short enough for collisions to be out of reach."""
 _LONGEST = 16 << 32
 """Words before the cipher's counter of blocks would run into the nonce."""
 
@@ -100,15 +103,12 @@ class RandomSource:
         if kernels is not None:
             return kernels.normals(key, nonce, count)
         stream = _cipher(key, nonce)
-        out = np.empty(count, np.float32)
-        raw = bytearray(4 * _BLOCK)
-        for start in range(0, count, _BLOCK):
-            stream.update_into(_ZEROS, raw)
-            wanted = min(_BLOCK, count - start)
-            groups = -(-wanted // GROUP)
-            words = np.frombuffer(raw, np.uint32, groups * GROUP)
-            out[start : start + wanted] = normals(words)[:wanted]
-        return torch.from_numpy(out)
+        out = torch.empty(-(-count // GROUP) * GROUP)
+        words = bytearray(4 * min(len(out), _BLOCK))
+        for part in out.split(_BLOCK) if count else ():
+            stream.update_into(_ZEROS[: len(words)], words)
+            normals(torch.frombuffer(words, dtype=torch.int32)[: len(part)], part)
+        return out[:count]
 
     def perturbed(
         self,
@@ -135,19 +135,20 @@ class RandomSource:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.
 
         Guarantee: two tensors of other bytes, chosen without knowledge of the key, share a name
-        with probability below 2⁻⁹². Blocks of other bytes share their tags with probability
-        2⁻⁹³ (`tacit.noise.names`), and BLAKE2b, keyed, collects tags and length. Names must not
-        be published; noise under a name that only the key knows may be.
+        with probability below 2⁻⁹⁰. Pieces of other bytes share a Poly1305 tag with probability at
+        most 8·2¹²/2¹⁰⁶ = 2⁻⁹¹ (Bernstein 2005, Theorem 3.3), and BLAKE2b, keyed, collects tags and
+        length. Names must not be published; noise under a name that only the key knows may be.
         """
-        tags = [block_tags(words, self._name_keys) for words in in_blocks(content)]
-        length = (content.numel() * content.element_size()).to_bytes(8, "little")
-        collected = b"".join((length, *(part.numpy().tobytes() for part in tags)))
+        flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        raw = flat.numpy().data
+        pieces = (raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE))
+        tags = (Poly1305.generate_tag(self._name_key, piece) for piece in pieces)
+        collected = b"".join((len(raw).to_bytes(8, "little"), *tags))
         return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
 
     @cached_property
-    def _name_keys(self) -> Tensor:
-        words = self.words("names", 0, KEYS * BLOCK)
-        return torch.from_numpy(words.view(np.int32).reshape(KEYS, BLOCK).copy())
+    def _name_key(self) -> bytes:
+        return self.words("names", 0, KEY_BYTES // 4).tobytes()
 
     def words(self, purpose: str, index: int, count: int) -> NDArray[np.uint32]:
         """`count` independent uniform 32-bit words."""

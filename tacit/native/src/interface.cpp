@@ -100,16 +100,6 @@ void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *strea
     });
 }
 
-// Tags of whole blocks of words, under keys that follow each other.
-void tacit_block_tags(std::int32_t level, std::int32_t threads, const std::uint32_t *words,
-                      std::int64_t blocks, const std::uint32_t *keys, std::int64_t *tags) {
-    const Kernels &use = kernels(level);
-    tacit::share(worthwhile(threads, blocks), blocks, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t i = first; i < last; i++)
-            use.block_tags(words + i * tacit::kBlock, keys, tags + i * tacit::kBlockKeys);
-    });
-}
-
 // Squared norms of the weight gradients of `images` images with channels innermost; also the
 // gradients as [images, kernel height, kernel width, channels, outputs] unless `gradients` is null.
 void tacit_convolution(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,

@@ -15,10 +15,6 @@ struct Stream {
 // Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
 constexpr int kGroup = 256;
 
-// Words of a block that is tagged, and the number of keys and tags.
-constexpr int kBlock = 1024;
-constexpr int kBlockKeys = 3;
-
 // A planar convolution of images whose channels lie innermost. Taps are `tap` pixels apart.
 struct Planar {
     std::int64_t channels, height, width;
@@ -54,8 +50,6 @@ struct Kernels {
     // out = (sum + scale * noise) / divisor; out may be sum.
     void (*perturb)(float *out, const float *sum, const float *noise, std::int64_t count,
                     float scale, float divisor);
-    // The tags of one block of words, one for each key.
-    void (*block_tags)(const std::uint32_t *words, const std::uint32_t *keys, std::int64_t *tags);
     // Floats of scratch memory that convolution_gradient needs.
     std::int64_t (*convolution_scratch)(const Planar &);
     // The squared norm of one image's weight gradient, which is also written if asked for.

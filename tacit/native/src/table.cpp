@@ -8,7 +8,6 @@ namespace TACIT_LEVEL {
 void keystream(const Stream &, std::int64_t, std::uint32_t *);
 void normals(const std::uint32_t *, float *);
 void perturb(float *, const float *, const float *, std::int64_t, float, float);
-void block_tags(const std::uint32_t *, const std::uint32_t *, std::int64_t *);
 std::int64_t convolution_scratch(const Planar &);
 float convolution_gradient(const Planar &, const float *, const float *, float *, float *);
 std::int64_t group_norm_scratch(const Grouped &);
@@ -30,7 +29,6 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::keystream,
     TACIT_LEVEL::normals,
     TACIT_LEVEL::perturb,
-    TACIT_LEVEL::block_tags,
     TACIT_LEVEL::convolution_scratch,
     TACIT_LEVEL::convolution_gradient,
     TACIT_LEVEL::group_norm_scratch,
