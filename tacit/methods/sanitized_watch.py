@@ -71,14 +71,20 @@ class Watch:
         return self._mode == "stop" and bool(self.flags)
 
     def trace(self) -> dict[str, Any]:
-        """Spread, threshold and ‖W‖ by epoch, the flags, and the lines that they follow from."""
-        lines = [] if self._mode == "never" else self._rule.lines(self._values("spread"))
+        """Spread, threshold and ‖W‖ by epoch, the flags, and the lines that they follow from.
+
+        Also the flags of rules around the chosen one: what else it might have said.
+        """
+        asked, spread = self._mode != "never", self._values("spread")
+        lines = self._rule.lines(spread) if asked else []
+        around = self._rule.around() if asked else {}
         return {
             "sanitization": {
                 **{key: self._values(key) for key in ("spread", "threshold", "norm")},
                 "flags": self.flags,
                 "flag_mode": self._mode,
                 "slopes": [list(line) for line in lines],
+                "flags_around": {name: rule.flags(spread) for name, rule in around.items()},
             }
         }
 

@@ -8,14 +8,17 @@ guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 import numpy as np
 
 Line = tuple[int, float, int, float]
 """First epoch and height, last epoch and height."""
+
+_LIMITS = (0.1, 1.0, 10.0)
 
 
 class StoppingRule(Protocol):
@@ -27,6 +30,10 @@ class StoppingRule(Protocol):
 
     def lines(self, spread: Sequence[float]) -> list[Line]:
         """The line of every window whose slope is looked at."""
+        ...
+
+    def around(self) -> Mapping[str, StoppingRule]:
+        """The same rule with windows and limits around its own, by what these are."""
         ...
 
 
@@ -62,6 +69,15 @@ class SlopeRule:
             for first in range(len(spread) - self.length)
         ]
 
+    def around(self) -> dict[str, SlopeRule]:
+        """Windows of half, once and twice the length; thresholds from a tenth to ten times."""
+        return {
+            f"window {length}, slope {limit * self.threshold:.3g}": SlopeRule(
+                length, limit * self.threshold
+            )
+            for length, limit in product(_lengths(self.length, 1), _LIMITS)
+        }
+
 
 @dataclass(frozen=True)
 class TrendRule:
@@ -93,6 +109,19 @@ class TrendRule:
             middle, rise = float(np.mean(window)), _slope(window) * (self.length - 1) / 2
             found.append((first + 1, middle - rise, first + self.length, middle + rise))
         return found
+
+    def around(self) -> dict[str, TrendRule]:
+        """Windows of half, once and twice the length; tolerances from a tenth to ten times."""
+        return {
+            f"window {length}, tolerance {limit * self.tolerance:.3g}": TrendRule(
+                length, limit * self.tolerance
+            )
+            for length, limit in product(_lengths(self.length, 2), _LIMITS)
+        }
+
+
+def _lengths(length: int, least: int) -> list[int]:
+    return sorted({max(length // 2, least), length, 2 * length})
 
 
 def _slope(values: Sequence[float]) -> float:

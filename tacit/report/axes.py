@@ -61,6 +61,22 @@ def new_axes(across: str, up: str, extra_height: float = 0.0) -> tuple[Figure, A
     return figure, axes
 
 
+def small_axes(count: int, across: str, up: str) -> tuple[Figure, list[Axes]]:
+    """A grid of small pairs of axes, three in a row, that share their ranges and names."""
+    rows = -(-count // 3)
+    figure = Figure(figsize=(2 * _SIZE[0], 0.8 + 1.5 * rows), layout="constrained")
+    grid = list(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flat)
+    for axes in grid[:count]:
+        axes.tick_params(labelsize=8)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+    for axes in grid[count:]:
+        axes.remove()
+    figure.supxlabel(across, fontsize=10)
+    figure.supylabel(up, fontsize=10)
+    return figure, grid[:count]
+
+
 def drawable(points: Points) -> bool:
     """Whether at least one point has a height."""
     return any(not math.isnan(y) for _, y in points)

@@ -17,6 +17,7 @@ from tacit.report.axes import (
     drawable,
     new_axes,
     percent,
+    small_axes,
     training_range,
 )
 from tacit.report.chart import Chart
@@ -29,7 +30,7 @@ def sanitization_charts(run: Run) -> list[Chart]:
     trace = run.metrics.get("sanitization")
     if not isinstance(trace, Mapping):
         return []
-    found = [_spread(trace), _threshold(trace), _claimed(run, trace)]
+    found = [_spread(trace), _flags_around(trace), _threshold(trace), _claimed(run, trace)]
     return [chart for chart in found if chart is not None]
 
 
@@ -67,6 +68,30 @@ def _spread(trace: Mapping[str, Any]) -> Chart | None:
     title = "Spread of sanitized activations"
     rows = [("epoch", "spread", "flag"), *((x, y, int(x in flags)) for x, y in points)]
     return Chart("spread", title, caption, figure, rows)
+
+
+def _flags_around(trace: Mapping[str, Any]) -> Chart | None:
+    """One small picture for every window and threshold around the chosen: the paper's Figure 6."""
+    points, around = _by_epoch(trace, "spread"), trace.get("flags_around")
+    if not drawable(points) or not isinstance(around, Mapping) or not around:
+        return None
+    figure, grid = small_axes(len(around), across="Epoch", up="Standard deviation")
+    for axes, (rule, flags) in zip(grid, around.items(), strict=True):
+        axes.plot([x for x, _ in points], [y for _, y in points], color=BLUE, linewidth=1.1)
+        for flag in flags:
+            axes.axvline(float(flag), color=VERMILLION, linewidth=0.9)
+        axes.set_title(f"{rule}: {len(flags)}", fontsize=8.5)
+    caption = (
+        "The same spread under windows of half, once and twice the length and under limits of a"
+        " tenth, once and ten times the chosen one; vertical lines are flags, their number is in"
+        " the title. A run that was stopped shows what came before."
+    )
+    rows = [
+        ("rule", "flags"),
+        *((rule, " ".join(map(str, flags))) for rule, flags in around.items()),
+    ]
+    title = "Flags of other windows and limits"
+    return Chart("flags-around", title, caption, figure, rows, wide=True)
 
 
 def _threshold(trace: Mapping[str, Any]) -> Chart | None:

@@ -68,3 +68,12 @@ def test_lines_of_the_windows_that_are_compared() -> None:
     assert fitted[0] == pytest.approx((1, 0.0, 3, 2.0))
     assert fitted[1] == pytest.approx((2, 8 / 3 - 2, 4, 8 / 3 + 2))
     assert SlopeRule(length=9, threshold=0.1).lines(spread) == []
+
+
+def test_rules_around_one_have_other_windows_and_limits() -> None:
+    around = SlopeRule(length=10, threshold=1e-3).around()
+    assert list(around)[:2] == ["window 5, slope 0.0001", "window 5, slope 0.001"]
+    assert around["window 10, slope 0.001"] == SlopeRule(10, 1e-3)
+    assert around["window 20, slope 0.01"].length == 20
+    shortest = TrendRule(length=2, tolerance=1e-3).around()
+    assert [rule.length for rule in shortest.values()] == [2, 2, 2, 4, 4, 4]

@@ -21,6 +21,7 @@ TRACE = {
     "flags": [4],
     "flag_mode": "flag",
     "slopes": [[1, 1.0, 3, 1.21], [2, 1.2, 4, 1.21]],
+    "flags_around": {"window 1, slope 0.1": [3, 4], "window 2, slope 0.1": []},
 }
 
 
@@ -46,6 +47,14 @@ def test_flags_and_threshold_are_drawn_and_the_denial_is_shown(tmp_path: Path) -
     assert (1, 3) in lines and (2, 4) in lines
     assert run.metrics["sanitization"]["slopes"][0][::2] == [1, 2]
     assert drawn["spread"].rows[-1] == (4, 1.21, 1)
+    first, second = drawn["flags-around"].figure.axes
+    assert [len(axes.get_lines()) for axes in (first, second)] == [3, 1]
+    assert first.get_title() == "window 1, slope 0.1: 2"
+    assert drawn["flags-around"].rows[1:] == [
+        ("window 1, slope 0.1", "3 4"),
+        ("window 2, slope 0.1", ""),
+    ]
+    assert len(run.metrics["sanitization"]["flags_around"]) == 6
     assert drawn["threshold"].rows[1] == (1, 0.5, 5.0)
     for odd in ({}, {"sanitization": 3}, {"sanitization": {"spread": "x", "flags": None}}):
         assert sanitization_charts(replace(run, metrics=odd)) == []
