@@ -1,11 +1,12 @@
-"""Figures 4, 8, 11, 13 and 14 of paper 000 from runs of our own.
+"""Figures 4, 6, 8, 11, 13 and 14 of paper 000 from runs of our own.
 
     python benchmarks/sanitization_figures.py --figures 4 8 14 --jobs 2 --data-dir DATA
 
 Each finished run is kept in docs/results/sanitization-figures.json at once. Interrupted, the same
 command goes on where it stopped, also within a run; a run is repeated when its recipe has changed.
 Figures and their part of docs/results/sanitization.md are made from that file alone: `--figures`
-without a name only draws again.
+without a name only draws again. Figures 4 and 6 are of the paper's recipes as they are, an hour of
+one core each; runs that `benchmarks/accuracy.py` left behind serve for them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ from pathlib import Path
 
 from accuracy_suite.command import resumable, training_parser
 from accuracy_suite.everything import write_all
+from accuracy_suite.measure import planned
 from accuracy_suite.stored import RESULTS
 from rich.console import Console
 from sanitization_suite.charts import charts
-from sanitization_suite.runs import FIGURES, FigureRun, add, missing, stored, summed_up
+from sanitization_suite.runs import (
+    FIGURES,
+    SEED,
+    FullRun,
+    Trained,
+    add,
+    missing,
+    stored,
+    summed_up,
+)
 
 from tacit.board import ProgressBoard
 from tacit.sweep import Training, train_all
@@ -27,7 +38,7 @@ from tacit.sweep import Training, train_all
 class Keeper(ProgressBoard):
     """Shows how far the trainings are, and keeps what figures need of each that ends."""
 
-    def __init__(self, wanted: dict[str, tuple[FigureRun, Training]]) -> None:
+    def __init__(self, wanted: dict[str, tuple[Trained, Training]]) -> None:
         super().__init__(Console())
         self._wanted = wanted
 
@@ -64,7 +75,9 @@ def measure(figures: list[str], jobs: int, data_dir: Path | None, runs: Path) ->
     train_all(trainings, jobs=jobs, data_dir=data_dir, board=keeper)
 
 
-def _training(run: FigureRun, runs: Path) -> Training:
+def _training(run: Trained, runs: Path) -> Training:
+    if isinstance(run, FullRun):
+        return planned(run.name, SEED, runs.parent / "accuracy").training
     stem = re.sub(r"[^\w.]+", "-", run.name)
     out = runs / f"{stem}-{run.recipe.digest()[:8]}"
     return Training(run.name, f"{run.data}, {run.epochs} epochs", run.recipe, out)

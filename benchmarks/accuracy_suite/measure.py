@@ -53,7 +53,7 @@ def measure(
 ) -> None:
     """Train what is not stored, seed by seed; interrupted runs go on, children end with us."""
     missing = [
-        _wanted(recipe, seed, runs)
+        planned(recipe, seed, runs)
         for seed in range(seeds)
         for recipe in recipes
         if not is_stored(page, recipe, seed)
@@ -66,7 +66,8 @@ def measure(
     train_all([each.training for each in missing], jobs=jobs, data_dir=data_dir, board=collector)
 
 
-def _wanted(name: str, seed: int, runs: Path) -> Wanted:
+def planned(name: str, seed: int, runs: Path) -> Wanted:
+    """A training of a recipe as it is today, in a folder that says so."""
     recipe = recipe_of(name, seed)
     stem = re.sub(r"[^\w.]+", "-", name).strip("-.")
     place = runs / f"{stem}-seed-{seed}-{recipe.digest()[:8]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,49 +12,83 @@ from sanitization_suite.runs import (
     FIGURES,
     FIXED,
     FOLLOWED,
+    FULL_FIXED,
+    FULL_MOVING,
     LONG,
     MOVING,
     SHORT,
     FigureRun,
     Row,
+    Trained,
     accuracy_at,
     by_width,
 )
-from tacit.report.axes import Points, accuracy_range, look, new_axes, training_range
+from tacit.methods.stopping import SlopeRule
+from tacit.report.axes import (
+    Points,
+    accuracy_range,
+    look,
+    new_axes,
+    small_axes,
+    training_range,
+)
 from tacit.report.chart import Chart
+from tacit.report.sanitization_plots import draw_flags
 from tacit.report.svg import SOFT, style
 
 CHANCE = 10.0
 """Accuracy of a guess among ten classes, in percent."""
 _HALF_WIDTH, _HEIGHT = 3.9, 3.55
 Curve = tuple[str, Points]
+_Run = TypeVar("_Run", bound=Trained)
+PAPER_RULE = SlopeRule(length=10, threshold=1.2e-4)
+"""Algorithm 2 as the paper sets it for this network."""
 
 
 def charts(rows: Sequence[Row]) -> list[Chart]:
     """Every figure of which at least one run is stored."""
-    makers = (_figure4, _figure8, _figure11, _figure13, _figure14)
+    makers = (_figure4, _figure6, _figure8, _figure11, _figure13, _figure14)
     with style():
         found = [make(rows) for make in makers]
     return [chart for chart in found if chart is not None]
 
 
 def _figure4(rows: Sequence[Row]) -> Chart | None:
-    row = FIXED.row(rows)
-    if row is None:
+    found = _stored((FULL_FIXED, FULL_MOVING), rows)
+    if not found:
         return None
-    accuracy = [(epoch, 100 * share) for epoch, share in row["evaluations"]]
-    claimed = by_epoch(row, "claimed")
+    kinds = {FULL_FIXED: "fixed C", FULL_MOVING: "moving C"}
+    accuracy = [
+        (kinds[run], [(epoch, 100 * share) for epoch, share in row["evaluations"]])
+        for run, row in found
+    ]
+    claimed = by_epoch(found[0][1], "claimed")
     figure = Figure(figsize=(5.2, 5.0), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     above.set_ylabel("Accuracy (%)")
     below.set(xlabel="Epoch", ylabel="Claimed ε (no guarantee)")
-    above.plot(*zip(*accuracy, strict=True), **look(0).line(8))
-    below.plot(*zip(*claimed, strict=True), **look(1, 1).line(8))
-    accuracy_range(above, accuracy)
+    for kind, (label, points) in enumerate(accuracy):
+        above.plot(*zip(*points, strict=True), label=label, **look(kind, kind).line(len(points)))
+    above.legend(frameon=False, fontsize=9, loc="lower right")
+    below.plot(*zip(*claimed, strict=True), **look(2).line(len(claimed)))
+    accuracy_range(above, [point for _, points in accuracy for point in points])
     below.set_ylim(0, 1.15 * claimed[-1][1])
     training_range(below, claimed)
-    _scale(figure, [row])
+    _scale(figure, [row for _, row in found])
     return _chart("4", "Accuracy and claimed ε over the epochs, CIFAR-10", figure)
+
+
+def _figure6(rows: Sequence[Row]) -> Chart | None:
+    row = FULL_FIXED.row(rows)
+    if row is None:
+        return None
+    spread = by_epoch(row, "spread")
+    around = {rule: each.flags(row["spread"]) for rule, each in PAPER_RULE.around().items()}
+    figure, grid = small_axes(len(around), across="Epoch", up="Standard deviation")
+    for axes, (rule, flags) in zip(grid, around.items(), strict=True):
+        draw_flags(axes, spread, rule, flags)
+    _scale(figure, [row])
+    return _chart("6", "Flags by window and threshold, CIFAR-10, fixed C", figure)
 
 
 def _figure8(rows: Sequence[Row]) -> Chart | None:
@@ -141,7 +176,7 @@ def threshold_label(run: FigureRun) -> str:
     return f"C = {run.follow:g}·‖W‖" if run.follow else "fixed C"
 
 
-def _stored(runs: Iterable[FigureRun], rows: Sequence[Row]) -> list[tuple[FigureRun, Row]]:
+def _stored(runs: Iterable[_Run], rows: Sequence[Row]) -> list[tuple[_Run, Row]]:
     pairs = ((run, run.row(rows)) for run in runs)
     return [(run, row) for run, row in pairs if row is not None]
 

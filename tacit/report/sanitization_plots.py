@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tacit.report import values
@@ -77,10 +78,7 @@ def _flags_around(trace: Mapping[str, Any]) -> Chart | None:
         return None
     figure, grid = small_axes(len(around), across="Epoch", up="Standard deviation")
     for axes, (rule, flags) in zip(grid, around.items(), strict=True):
-        axes.plot([x for x, _ in points], [y for _, y in points], color=BLUE, linewidth=1.1)
-        for flag in flags:
-            axes.axvline(float(flag), color=VERMILLION, linewidth=0.9)
-        axes.set_title(f"{rule}: {len(flags)}", fontsize=8.5)
+        draw_flags(axes, points, rule, flags)
     caption = (
         "The same spread under windows of half, once and twice the length and under limits of a"
         " tenth, once and ten times the chosen one; vertical lines are flags, their number is in"
@@ -92,6 +90,14 @@ def _flags_around(trace: Mapping[str, Any]) -> Chart | None:
     ]
     title = "Flags of other windows and limits"
     return Chart("flags-around", title, caption, figure, rows, wide=True)
+
+
+def draw_flags(axes: Axes, spread: Points, rule: str, flags: Sequence[int]) -> None:
+    """The spread by epoch, and a vertical line at every flag of a rule."""
+    axes.plot([x for x, _ in spread], [y for _, y in spread], color=BLUE, linewidth=1.1)
+    for flag in flags:
+        axes.axvline(flag, color=VERMILLION, linewidth=0.9)
+    axes.set_title(f"{rule}: {len(flags)}", fontsize=8.5)
 
 
 def _threshold(trace: Mapping[str, Any]) -> Chart | None:
