@@ -17,7 +17,7 @@ _READING = (
     "hundred microseconds of Python in which the other cores wait. The shorter the plain step, the",
     "more that weighs; the MLP's takes a few milliseconds. Without compiled kernels its noise",
     "alone takes longer than that: normal numbers are defined to the last bit, from a ChaCha20",
-    "keystream, so that every machine draws the same, and in numpy that takes some fifty passes.",
+    "keystream, so that every machine draws the same, and in torch that takes some fifty passes.",
     "Peers draw theirs from torch's own generator, whose seed has 64 bits.",
 )
 _TRIED = {
