@@ -86,13 +86,13 @@ class Library:
 
     def keystream(self, key: bytes, nonce: bytes, groups: int) -> Tensor:
         """The first 256 words of the keystream for each group, as signed integers."""
-        words = torch.empty(groups * _GROUP, dtype=torch.int32)
+        words = torch.empty(groups * _GROUP, dtype=torch.int32, device="cpu")
         self._call("tacit_keystream", _stream(key, nonce), words, groups)
         return words
 
     def normals(self, key: bytes, nonce: bytes, count: int) -> Tensor:
         """The numbers that `tacit.noise.normals` defines, bit for bit."""
-        out = torch.empty(count, dtype=torch.float32)
+        out = torch.empty(count, dtype=torch.float32, device="cpu")
         self._call("tacit_normals", torch.get_num_threads(), _stream(key, nonce), out, count)
         return out
 

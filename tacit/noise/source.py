@@ -103,7 +103,7 @@ class RandomSource:
         if kernels is not None:
             return kernels.normals(key, nonce, count)
         stream = _cipher(key, nonce)
-        out = torch.empty(-(-count // GROUP) * GROUP)
+        out = torch.empty(-(-count // GROUP) * GROUP, dtype=torch.float32, device="cpu")
         words = bytearray(4 * min(len(out), _BLOCK))
         for part in out.split(_BLOCK) if count else ():
             stream.update_into(_ZEROS[: len(words)], words)

@@ -31,7 +31,7 @@ def sanitization_charts(run: Run) -> list[Chart]:
     trace = run.metrics.get("sanitization")
     if not isinstance(trace, Mapping):
         return []
-    found = [_spread(trace), _flags_around(trace), _threshold(trace), _claimed(run, trace)]
+    found = [_spread(trace), _threshold(trace), _claimed(run, trace), _flags_around(trace)]
     return [chart for chart in found if chart is not None]
 
 

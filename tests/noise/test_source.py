@@ -149,3 +149,15 @@ def test_names_follow_the_bytes_and_the_key() -> None:
 def test_more_numbers_than_an_address_has_are_refused() -> None:
     with pytest.raises(ArgumentError, match="one address"):
         RandomSource.from_seed(1).normal("n", 0, 1 << 37)
+
+
+def test_defaults_of_torch_change_no_number() -> None:
+    source = RandomSource.from_seed(9)
+    expected = source.normal("n", 0, 300)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            found = source.normal("n", 0, 300)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
