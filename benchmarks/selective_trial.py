@@ -26,14 +26,16 @@ from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.losses import cross_entropy
+from tacit.process_tuning import tune_process
 from tacit.rundir import RunDir
 from tacit.steps import Steps
 
-RECORDS, BATCH, VALIDATION, REPEATS = 6000, 1024, 256, 25
+RECORDS, BATCH, VALIDATION, REPEATS = 6000, 1024, 256, 50
 RESULT = Path(__file__).parent.parent / "docs" / "results" / "selective-trial.json"
 
 
 def main() -> None:
+    tune_process()  # as the command line does
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 10, (RECORDS,), generator=generator)
