@@ -89,7 +89,7 @@ def test_sound_variants_change_no_weight_beyond_noise(
 def test_joint_training_moves_a_column_that_no_record_has(tmp_path: Path) -> None:
     before = network()[0].weight[:, OWN].detach()
     moved = trained(tmp_path / "run", recipe("joint", noise=4.0), 0.0)["0.weight"][:, OWN]
-    assert float((moved - before).abs().min()) > 1e-4
+    assert float((moved - before).abs().median()) > 0.01
 
 
 def test_one_release_is_charged_once_and_records_are_not_seen_again(tmp_path: Path) -> None:
