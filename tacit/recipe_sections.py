@@ -176,6 +176,9 @@ class RunRecipe(Section):
     """Epochs between evaluations."""
     engine: EngineName = "fast"
     """How clipped sums are computed; all engines give the same sum."""
+    memory_ceiling: Annotated[int, Number, Field(ge=32)] = 512
+    """MiB of scratch memory that the fast engine may take for any one layer; algorithms that need
+    more are left out. `training.micro_batch` bounds what activations take."""
     deterministic: bool = True
     """Choose algorithms by a fixed rule, so that a resumed run repeats itself bit for bit. Without
     it they are timed, which can be faster; a resumed run then draws new noise and pays again for

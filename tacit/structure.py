@@ -42,4 +42,6 @@ class Structure:
 
 
 def _differ(known: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    if not isinstance(now, dict):
+        now = dict(now.items())  # TorchScript has a mapping of its own
     return len(known) != len(now) or any(now.get(name) is not one for name, one in known.items())

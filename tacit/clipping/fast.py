@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,14 @@ from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
-from tacit.clipping.layers.recording import Recording, RecordsMixedError, Stage
+from tacit.clipping.layers.recording import (
+    AxisUnknownError,
+    Recording,
+    RecordsMixedError,
+    Stage,
+)
 from tacit.clipping.layers.slots import Slots
-from tacit.clipping.layers.validation import normalising, refuse_mixing
+from tacit.clipping.layers.validation import refuse_mixing, suspects_among
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.errors import ModelError
 from tacit.structure import Structure
@@ -65,7 +70,7 @@ class FastEngine:
         memory_ceiling: int = DEFAULT_MEMORY_CEILING,
     ) -> None:
         structure = Structure(model)
-        refuse_mixing(model, normalising(structure.modules))
+        refuse_mixing(model, suspects_among(structure.modules))
         self.layout = Layout.of(model, rule.grouping)
         self._model = model
         self.rule = rule
@@ -76,16 +81,20 @@ class FastEngine:
         structure = self._structure.current()
         if structure is not self._structure:
             self._take(structure)
-        refuse_mixing(self._model, self._norms)
+        refuse_mixing(self._model, self._suspects)
         slots = self._slots
+        frozen = [name for name, p in slots.parameters.items() if not p.requires_grad]
+        if frozen:
+            raise ModelError(
+                f"the parameter {frozen[0]!r} was frozen after the clipping engine was made; freeze"
+                " parameters before, or make a new engine"
+            )
         first = next(iter(slots.parameters.values()))
         total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
         totals = self.layout.views(total)
         unwritten = set(totals)
         for batch in batches:
-            rows = rows_of(batch, views)
-            if rows.count:
-                recording = self._record(loss, batch, rows, slots)
+            for recording in self._recordings(loss, batch, rows_of(batch, views), slots):
                 with torch.no_grad():
                     recording.finish(self.rule, totals, unwritten)
         for name in unwritten:
@@ -101,13 +110,33 @@ class FastEngine:
                     f"the trainable parameter {name!r} has gone, or has another shape, since the"
                     " clipping engine was made; make a new one for the model as it is now"
                 )
+        kinds = {(p.dtype, p.device) for name, p in named.items() if name in self.layout.names}
+        if len(kinds) > 1:
+            described = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+            raise ModelError(
+                f"trainable parameters are {described}; one clipped sum cannot hold them all: give"
+                " the model one type and one device with model.to(…)"
+            )
         self._slots = Slots({name: named[name] for name in self.layout.names}, self.layout)
-        self._norms = normalising(structure.modules)
+        self._suspects = suspects_among(structure.modules)
         self._units: dict[str, Unit] = {}
         self._known: dict[Hashable, Axis] = {}
         self._declined: set[Hashable] = set()
         self._steady = False
         self._structure = structure
+
+    def _recordings(
+        self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots
+    ) -> Iterator[Recording]:
+        """One recording of a micro-batch, or one for each record where only that can tell them
+        apart."""
+        if not rows.count:
+            return
+        try:
+            yield self._record(loss, batch, rows, slots)
+        except AxisUnknownError:
+            for alone in zip(*(t.split(rows.views) for t in batch), strict=True):
+                yield self._record(loss, alone, Rows(rows.views, rows.views), slots)
 
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
         """Record a micro-batch; as often as it takes to find which modules need to be units."""
@@ -130,11 +159,14 @@ class FastEngine:
                         " mixes records, or give the batch a dimension of its own"
                     ) from None
                 self._declined.add(error.use.key)
+            except AxisUnknownError:
+                if world is not None:
+                    world.restore()
+                raise
             else:
                 if not escaped:
                     if world is not None and rows.records > 1:
-                        if not world.random_numbers_drawn:
-                            self._refuse_dependence(loss, batch, rows)
+                        self._refuse_dependence(loss, batch, rows, world.random_numbers_drawn)
                         self._steady = True
                     return recording
                 self._enclose(escaped, "it is used outside the model's forward pass")
@@ -157,18 +189,39 @@ class FastEngine:
                     raise ModelError("gradients changed between two passes over the same graph")
         return escaped
 
-    def _refuse_dependence(self, loss: LossFunction, batch: Batch, rows: Rows) -> None:
+    def _refuse_dependence(
+        self, loss: LossFunction, batch: Batch, rows: Rows, random: bool
+    ) -> None:
         """Refuse a loss that changes with who else is in the batch, where gradients do not show it.
 
-        Done once, on half of the first batch of several records, unless it draws random numbers.
+        Done once, on the first batch of several records: each half of it stays while the other
+        half is replaced by copies of it, which leaves dropout as it was; then, unless the loss
+        draws random numbers, the first half is taken alone.
         """
-        half = rows.records // 2 * rows.views
         before = World(self._model)
-        together = loss(self._model, batch).detach()[:half]
+
+        def losses(rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+            before.restore()
+            found = loss(self._model, tuple(t[rows] for t in batch)).detach()
+            return found, torch.get_rng_state()
+
+        half = rows.records // 2 * rows.views
+        numbers = torch.arange(rows.count, device=batch[0].device)
+        together, drawn = losses(numbers)
+        for kept in (slice(None, half), slice(half, None)):
+            own = numbers[kept]
+            others = own.repeat(1 + rows.count // len(own))[: rows.count]
+            others[kept] = own
+            found, drawn_now = losses(others)
+            comparable = torch.equal(drawn, drawn_now)
+            if comparable and not equal_up_to_rounding(found[kept], together[kept], of_units=True):
+                raise ModelError(
+                    "the losses of some records change when others in the batch do, so that no"
+                    " record's influence can be bounded; remove what mixes records"
+                )
+        alone = together[:half] if random else losses(slice(None, half))[0]
         before.restore()
-        alone = loss(self._model, tuple(t[:half] for t in batch)).detach()
-        before.restore()
-        if not equal_up_to_rounding(alone, together, of_units=True):
+        if not equal_up_to_rounding(alone, together[:half], of_units=True):
             raise ModelError(
                 "the losses of some records change when others leave the batch, so that no"
                 " record's influence can be bounded; remove what mixes records"

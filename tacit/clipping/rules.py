@@ -39,7 +39,11 @@ class Flat:
 
 @dataclass(frozen=True)
 class Automatic(Flat):
-    """Normalise each record's gradient: g·clip/(‖g‖ + stabiliser) (Bu et al. 2023)."""
+    """Normalise each record's gradient: g·clip/(‖g‖ + stabiliser) (Bu et al. 2023).
+
+    Gradients shorter than 1e-12, whose squares single precision may lose, are not made longer
+    than `clip` either: they count as if they had that norm.
+    """
 
     stabiliser: float = 0.01
 
@@ -49,7 +53,7 @@ class Automatic(Flat):
             raise ArgumentError(f"stabiliser is {self.stabiliser}; it must not be negative")
 
     def factors(self, norms: Tensor) -> Tensor:
-        return self.clip / (norms + self.stabiliser).clamp_min(1e-30)
+        return self.clip / (norms + self.stabiliser).clamp_min(1e-12)
 
 
 @dataclass(frozen=True)

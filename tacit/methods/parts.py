@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.clipping.contract import ClippingEngine, LossFunction
+from tacit.clipping.contract import ClippingEngine, ClippingRule, LossFunction
 from tacit.clipping.engines import engine_for
 from tacit.clipping.groups import Groups
 from tacit.clipping.mini_sets import MiniSetEngine, SetPass, mean_gradient
@@ -56,6 +56,17 @@ class Parts:
         pieces = training.micro_batch if set_size == 1 else set_size
         return Gatherer(self.records, pieces, training.views, training.augment)
 
+    def engine(self, model: nn.Module, rule: ClippingRule) -> ClippingEngine:
+        """What computes clipped sums of a model's gradients, as the recipe asks for."""
+        run = self.recipe.run
+        return engine_for(
+            model,
+            rule,
+            run.engine,
+            deterministic=run.deterministic,
+            memory_ceiling=run.memory_ceiling << 20,
+        )
+
     def equipment(
         self, method: ClippedRecipe, set_size: int = 1, set_pass: SetPass = mean_gradient
     ) -> Equipment:
@@ -64,12 +75,12 @@ class Parts:
         With `set_size` above one what is clipped is a mini-set of so many records, not a record.
         """
         thresholds = self.thresholds(method, set_size)
-        run, rule = self.recipe.run, thresholds.rule(0)
+        rule = thresholds.rule(0)
         engine: ClippingEngine
         if set_size > 1:
             engine = MiniSetEngine(self.model, rule, set_pass)
         else:
-            engine = engine_for(self.model, rule, run.engine, deterministic=run.deterministic)
+            engine = self.engine(self.model, rule)
         gatherer = self.gatherer(set_size)
         return Equipment(engine, gatherer, self.optimizer, self.source, thresholds)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit.clipping.engines import engine_for
 from tacit.clipping.rules import Flat
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import ArgumentError, NoProofError
@@ -134,10 +133,8 @@ def _joint(
     promise: Promise,
     names: tuple[str, ...],
 ) -> JointTraining:
-    run, count = parts.recipe.run, len(parts.records)
-    engine = engine_for(
-        Below(split), Flat(chosen.gradient_clip), run.engine, deterministic=run.deterministic
-    )
+    count = len(parts.records)
+    engine = parts.engine(Below(split), Flat(chosen.gradient_clip))
     samplers = Samplers(
         PoissonSampler(count, schedule.batch_size, parts.source),
         PoissonSampler(count, schedule.batch_size, parts.source.apart("activations")),

@@ -39,11 +39,14 @@ def multiplication(
     return None if found is None else (found[0], _Product(*found[1:]))
 
 
-def expansion(parameters: Slots, input: Tensor, *sizes: int | Sequence[int]) -> Match | None:
+def expansion(
+    parameters: Slots, input: Tensor, *sizes: int | Sequence[int], size: Sequence[int] = ()
+) -> Match | None:
     """Rule for a parameter repeated by `expand`, as a class token is for every row."""
     slots = parameters.resolve(input)
     if slots is None or slots[0] is None:
         return None
+    sizes = sizes or (size,)
     flat = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     shape = input.detach().expand(flat).shape  # type: ignore[arg-type]
     nothing = input.detach().new_zeros(0)

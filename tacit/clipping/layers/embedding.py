@@ -82,7 +82,7 @@ class _Embedding(Operation):
         return x.shape
 
     def lookup(self, x: Tensor, result: Tensor) -> Lookup | None:
-        return Lookup(self._slot, x, result) if self._padding < 0 else None
+        return Lookup(self._slot, x, result, result._version) if self._padding < 0 else None
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         return F.embedding(x, self._weight), ()

@@ -111,37 +111,54 @@ class Unit:
             positional, named = tree_unflatten(filled, structure)
             return functional_call(module, parameters, positional, named)
 
+        def apart() -> Any:
+            outputs = _mapped(one, leaves, inputs, rows.records, vectorised=self._vectorised)
+            if any(value.dim() < 2 for value in _tensors(outputs)):
+                raise NotPerRecordError(self.name, _LAYOUT)
+            return tree_map(lambda v: v.flatten(0, 1) if isinstance(v, Tensor) else v, outputs)
+
+        def together() -> Any:
+            return original(*args, **kwargs)
+
         try:
-            outputs = _mapped(one, leaves, inputs, rows.records)
+            outputs = apart()
+        except NotPerRecordError:
+            raise
         except Exception as error:
             with torch.no_grad():
-                original(*args, **kwargs)
+                together()
             raise NotPerRecordError(self.name, f"it fails for one record alone: {error}") from error
-        outputs = tree_map(lambda v: v.flatten(0, 1) if isinstance(v, Tensor) else v, outputs)
         if call not in self._mapped:
-            self._check(outputs, original, args, kwargs)
+            self._check(outputs, apart, together)
             self._mapped[call] = mapped
         use = recording.unit_use(self.name)
         return tree_map(lambda v: _watched(v, use), outputs)
 
-    def _check(
-        self,
-        outputs: Any,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        """Refuse a module that computes something else for a batch than for records alone."""
+    @property
+    def _vectorised(self) -> bool:
+        """Whether torch.func can be trusted: it forgets that a padding token gets no gradient."""
+        modules = self._module.modules()
+        return all(getattr(module, "padding_idx", None) is None for module in modules)
+
+    def _check(self, outputs: Any, apart: Callable[[], Any], together: Callable[[], Any]) -> None:
+        """Refuse a module that computes something else for a batch than for records alone.
+
+        Where it draws random numbers, both are compared as in evaluation, without dropout.
+        """
         world = World(self._module)
         with torch.no_grad():
-            together = _tensors(original(*args, **kwargs))
-        random = world.random_numbers_drawn
-        world.restore()
-        alone = _tensors(outputs)
-        if [t.shape for t in alone] != [t.shape for t in together]:
-            raise NotPerRecordError(self.name, _LAYOUT)
-        same = all(map(equal_up_to_rounding, alone, together))
-        if not random and not same:
+            joint = _tensors(together())
+            random = world.random_numbers_drawn
+            world.restore()
+            alone = _tensors(outputs)
+            if [t.shape for t in alone] != [t.shape for t in joint]:
+                raise NotPerRecordError(self.name, _LAYOUT)
+            if random:
+                with _evaluating(self._module):
+                    joint, alone = _tensors(together()), _tensors(apart())
+                random = world.random_numbers_drawn
+                world.restore()
+        if not random and not all(map(equal_up_to_rounding, alone, joint)):
             raise NotPerRecordError(self.name, _MIXING)
 
 
@@ -157,13 +174,30 @@ class _Call(nn.Module):
         return self._forward(*args, **kwargs)
 
 
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode for a while, every part put back as it was."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
 def _mapped(
     one: Callable[[dict[str, Tensor], list[Tensor]], Any],
     leaves: dict[str, Tensor],
     inputs: list[Tensor],
     records: int,
+    *,
+    vectorised: bool,
 ) -> Any:
     """The outputs of all records, stacked: by torch.func, or one by one where that gives up."""
+    if not vectorised:
+        return _looped(one, leaves, inputs, records)
     try:
         return vmap(one, randomness="different")(leaves, inputs)
     except (RuntimeError, ValueError, TypeError):

@@ -153,7 +153,10 @@ class _GroupNorm(Affine):
                 return input_gradient, []
         elif _is_channels_last(x):
             g = g.contiguous(memory_format=torch.channels_last)
-            input_gradient = self._backward(g, x, mean, rstd, self.weight, [input_needed, False])[0]
+            input_gradient = None
+            if input_needed:  # asked for nothing, torch's kernel crashes in this format
+                wanted = [True, False]
+                input_gradient = self._backward(g, x, mean, rstd, self.weight, wanted)[0]
             if at is None:
                 return input_gradient, []
             scale, shift = _by_image(x, g, mean, rstd)
@@ -204,14 +207,13 @@ def _is_channels_last(x: Tensor) -> bool:
 
 def _by_image(x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
     """Scale and shift gradients of every image, for images in channels-last format."""
-    inputs, outputs = (t.permute(0, 2, 3, 1).flatten(1, 2) for t in (x, g))
-    step = max(1, _CACHE // (x.element_size() * x[0].numel()))
-    pairs = zip(inputs.split(step), outputs.split(step), strict=True)
-    products = torch.cat([(one * other).sum(1) for one, other in pairs])
-    shift = outputs.sum(1)
     each = x.shape[1] // mean.shape[1]
     mean, rstd = (t.repeat_interleave(each, 1) for t in (mean, rstd))
-    return (products - shift * mean) * rstd, shift
+    inputs, outputs = (t.permute(0, 2, 3, 1).flatten(1, 2) for t in (x, g))
+    step = max(1, _CACHE // (x.element_size() * x[0].numel()))
+    blocks = zip(inputs.split(step), outputs.split(step), mean.split(step), strict=True)
+    products = torch.cat([(one - m[:, None]).mul_(other).sum(1) for one, other, m in blocks])
+    return products * rstd, outputs.sum(1)
 
 
 class _FrozenNorm(Affine):

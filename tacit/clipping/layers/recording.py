@@ -35,6 +35,10 @@ class RecordsMixedError(Exception):
         self.use = use
 
 
+class AxisUnknownError(Exception):
+    """Gradients that are not finite hide where the records lie; each has to go by itself."""
+
+
 class Recording:
     """Collects every parameter's per-record gradients during one backward pass.
 
@@ -92,11 +96,12 @@ class Recording:
         return self._register(name or "the whole model", key, [Axis(0)], final=True)
 
     def _register(self, name: str, key: Hashable, candidates: list[Axis], *, final: bool) -> Use:
-        axis = self.known.get(key)
         settled = self.rows.records == 1
-        if axis in candidates:
+        found_among = (key, tuple(candidates))
+        axis = self.known.get(found_among)
+        if axis is not None:
             candidates, settled = [axis], True
-        use = Use(self, name, key, candidates, settled=settled, final=final)
+        use = Use(self, name, key, found_among, candidates, settled=settled, final=final)
         self.uses.append(use)
         return use
 
@@ -203,6 +208,7 @@ class Use:
         recording: Recording,
         name: str,
         key: Hashable,
+        found_among: Hashable,
         candidates: list[Axis],
         *,
         settled: bool,
@@ -210,6 +216,7 @@ class Use:
     ) -> None:
         self.name = name
         self.key = key
+        self._found_among = found_among
         self.settled = settled
         self.final = final
         self._recording = recording
@@ -224,7 +231,7 @@ class Use:
     def settle(self) -> None:
         """Remember what the probes found."""
         if self._touched and len(self._candidates) == 1:
-            self._recording.known[self.key] = self._candidates[0]
+            self._recording.known[self._found_among] = self._candidates[0]
 
     def back(
         self, operation: Operation, x: Tensor, saved: Saved, g: Tensor, input_needed: bool
@@ -247,6 +254,8 @@ class Use:
             recording.unverified = bool(_finite_part(g).any())
             if recording.unverified or not bool(g.any()):
                 return None
+            if len(self._candidates) > 1:
+                raise AxisUnknownError
         return Placement(self._candidates[0], recording.rows, recording.chooser)
 
     def look(self, g: Tensor, kept: int) -> None:

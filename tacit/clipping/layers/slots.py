@@ -44,12 +44,14 @@ class Slot:
 class Lookup:
     """Rows of a table that were looked up for all records at once, as positions are.
 
-    `result` is kept alive so that it can be found again by identity.
+    `result` is kept alive so that it can be found again by identity, as long as nobody writes to
+    it: `version` is torch's count of that.
     """
 
     slot: Slot
     tokens: Tensor
     result: Tensor
+    version: int
 
 
 class Slots:
@@ -107,9 +109,10 @@ class Slots:
         """The lookup that a tensor is the result of, possibly with more dimensions of size 1."""
         base = tensor._base if tensor._is_view() else tensor
         found = self._lookups.get(id(base))
-        if found is None or tensor.numel() != found.result.numel() or not tensor.is_contiguous():
+        if found is None or found.result._version != found.version:
             return None
-        return found
+        whole = tensor.numel() == found.result.numel() and tensor.is_contiguous()
+        return found if whole else None
 
     def _find(self, tensor: Tensor) -> Slot | None:
         name = self._names.get(id(tensor))
@@ -119,9 +122,18 @@ class Slots:
         name = self._names.get(id(base))
         if base is None or name is None:
             return None
-        extents = zip(tensor.shape, tensor.stride(), strict=True)
-        overlapping = any(stride == 0 and size > 1 for size, stride in extents)
-        if overlapping or not base.is_contiguous() or base.dtype != tensor.dtype:
+        if _overlaps(tensor) or not base.is_contiguous() or base.dtype != tensor.dtype:
             return None
         offset = int(tensor.storage_offset() - base.storage_offset())
         return Slot(name, self._groups[name], tuple(tensor.shape), tensor.stride(), offset)
+
+
+def _overlaps(view: Tensor) -> bool:
+    """Whether two places of a view may be the same element, as in windows of `unfold`."""
+    reach = 0
+    extents = sorted(zip(view.stride(), view.shape, strict=True))
+    for stride, size in extents:
+        if size > 1 and stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
