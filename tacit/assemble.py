@@ -162,8 +162,8 @@ def with_public(facts: Facts, public: Records | None) -> Facts:
     if public is None:
         return facts
     said = (
-        f"{len(public):,} records that are treated as public: thresholds and statistics are"
-        " estimated on them"
+        f"{len(public):,} records that are treated as public: thresholds, statistics or an"
+        " accuracy that steers training are taken from them without noise"
     )
     return replace(facts, not_covered=(*facts.not_covered, said))
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,11 +103,6 @@ class PrivateOptimizer:
             rate = max(g["lr"] / (1 - g.get("momentum", 0.0)) for g in self.inner.param_groups)
             self.sparsifier.after(parameters, gradient, rate, step)
         self._set_rates(rates)
-
-    def settings(self) -> list[dict[str, Any]]:
-        """What its groups hold beside parameters, copied."""
-        groups = self.inner.param_groups
-        return [deepcopy({k: v for k, v in g.items() if k != "params"}) for g in groups]
 
     def _set_rates(self, rates: Sequence[float]) -> None:
         for group, rate in zip(self.inner.param_groups, rates, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -45,11 +46,16 @@ def dpsgd(
     solved_for = question.unknown()
     schedule = solve(question)
     cost = cost_of(dry_run, schedule.batch_size, schedule.steps)
-    show(_answer(schedule, delta, solved_for, cost), "DP-SGD", as_json=json)
+    shown = tuple(dict.fromkeys((*SHOWN_RELATIONS, relation)))
+    show(_answer(schedule, delta, shown, solved_for, cost), "DP-SGD", as_json=json)
 
 
 def _answer(
-    schedule: SampledSchedule, delta: float, solved_for: str, cost: dict[str, Any] | None
+    schedule: SampledSchedule,
+    delta: float,
+    shown: Sequence[Relation],
+    solved_for: str,
+    cost: dict[str, Any] | None,
 ) -> dict[str, Any]:
     claim = schedule.claimed(delta)
     return {
@@ -58,22 +64,24 @@ def _answer(
         "noise": schedule.noise,
         **size_of(schedule),
         "delta": delta,
-        "proven": _proven(schedule, delta),
+        "proven": _proven(schedule, delta, shown),
         "claimed": claim.epsilon,
         "claimed_as": claim.source,
-        "by_epochs": _by_epochs(schedule, delta),
+        "by_epochs": _by_epochs(schedule, delta, shown),
         "forecast": cost,
         "warnings": warnings_for(delta, schedule.records),
     }
 
 
-def _proven(schedule: SampledSchedule, delta: float) -> dict[str, float]:
-    return {r.value: round_up(schedule.proven(delta, r), 6) for r in SHOWN_RELATIONS}
+def _proven(schedule: SampledSchedule, delta: float, shown: Sequence[Relation]) -> dict[str, float]:
+    return {r.value: round_up(schedule.proven(delta, r), 6) for r in shown}
 
 
-def _by_epochs(schedule: SampledSchedule, delta: float) -> list[dict[str, Any]]:
+def _by_epochs(
+    schedule: SampledSchedule, delta: float, shown: Sequence[Relation]
+) -> list[dict[str, Any]]:
     parts = [replace(schedule, steps=cut) for cut in cuts(schedule.steps)]
     return [
-        {"epochs": part.epochs, "steps": part.steps, "proven": _proven(part, delta)}
+        {"epochs": part.epochs, "steps": part.steps, "proven": _proven(part, delta, shown)}
         for part in parts
     ]

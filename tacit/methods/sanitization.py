@@ -201,8 +201,9 @@ def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:
     )
     if privacy.noise is None:
         return noise_for(schedule, privacy.epsilon or 0.0, privacy.delta, relation)
-    if chosen.guarantee != "paper":
-        check_budget(schedule.proven(privacy.delta, relation), recipe)
+    claim = schedule.claimed(privacy.delta)
+    cost = claim.epsilon if claim else schedule.proven(privacy.delta, relation)
+    check_budget(cost, recipe)
     return schedule
 
 

@@ -13,6 +13,7 @@ from tacit.assemble import Facts, assemble
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.errors import ArgumentError, ModelError
+from tacit.methods.class_sums import ClassSums
 from tacit.methods.heads import Prototypes, nearest_means
 from tacit.methods.sanitized_joint import JointTraining
 from tacit.models import SanitizationLayer
@@ -167,3 +168,31 @@ def test_second_moments_move_by_no_more_than_their_sensitivity() -> None:
     outer = unit[..., :, None] * unit[..., None, :]
     assert float((outer[:, 0] - outer[:, 1]).flatten(1).norm(dim=1).max()) <= math.sqrt(2) + 1e-6
     assert float((unit[:, 0] - unit[:, 1]).norm(dim=1).max()) <= 2.0
+
+
+@pytest.mark.parametrize("ridge", [True, False])
+@pytest.mark.parametrize("wild", [5.0, 1e6, math.inf])
+def test_one_record_moves_each_sum_by_no_more_than_its_noise_is_made_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ridge: bool, wild: float
+) -> None:
+    """Whatever features a record has, at the first centre and at the released one."""
+    released: list[list[tuple[Tensor, float]]] = []
+
+    def noted(self: ClassSums, total: Tensor, moves: float, share: float, purpose: str) -> Tensor:
+        released[-1].append((total, moves))
+        return total * 0 + 40.0 if purpose == "centre" else total
+
+    monkeypatch.setattr(ClassSums, "_noised", noted)
+    head = "ridge" if ridge else "prototypes"
+    for number, features in enumerate((-wild, wild)):
+        records = unequal(300)
+        records.features[0] = features
+        released.append([])
+        run = RunDir.create(tmp_path / str(number))
+        steps = assemble(network(), records, recipe("class-sums", head), run, Facts())
+        steps.advance(tacit.cross_entropy)
+    pairs = list(zip(*released, strict=True))
+    assert len(pairs) == (3 if ridge else 1)
+    apart = [float((one - other).norm()) for (one, _), (other, _) in pairs]
+    assert all(d <= moves * 1.0001 for d, (_, (_, moves)) in zip(apart, pairs, strict=True))
+    assert max(apart) > 0.5 or math.isinf(wild)
