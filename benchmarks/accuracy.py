@@ -35,7 +35,7 @@ SOUND = ("dpsgd", "class-sums-scattering", "joint", "one-time")
 PAGES = {
     "baselines": [f"{name} --epsilon {epsilon}" for name in BENCHMARKS for epsilon in (1, 3, 8)],
     "dpsgd": [f"002/table{table}-row{row}" for table in (1, 2) for row in (1, 2, 3)]
-    + ["001/mnist-ts", "002/table1-row2 --set method.name=plain"],
+    + ["001/mnist-ts", "002/mnist-plain"],
     "dpftrl": [f"002/table3-row{row}{kind}" for row in ROWS for kind in ("", *BETTER)]
     + [
         f"002/table4-row{row}{kind}" for row in (1, 2, 3) for kind in ("-dpsgd", "-dpftrl", *BETTER)
