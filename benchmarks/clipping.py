@@ -51,7 +51,7 @@ _QUICK_TIME_LIMIT = 60.0
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--workloads", nargs="+", choices=list(WORKLOADS), metavar="NAME")
+    add("--workloads", nargs="*", choices=list(WORKLOADS), metavar="NAME", help="none: extras only")
     add("--contestants", nargs="+", choices=list(CONTESTANTS), metavar="NAME")
     add("--peer-python", default=sys.executable, help="Python of the peers' environment")
     add("--fastdp", type=Path, help="a checkout of awslabs/fast-differential-privacy")
@@ -109,7 +109,8 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
     if load > 0.5:
         console.print(f"[yellow]the load is {load:.2f}: other work disturbs the timings[/yellow]")
     plan = planned(options)
-    names = options.workloads or list(QUICK if options.quick else WORKLOADS)
+    everything = list(QUICK if options.quick else WORKLOADS)
+    names = everything if options.workloads is None else options.workloads
     limit = min(options.time_limit, _QUICK_TIME_LIMIT) if options.quick else options.time_limit
     kept = read(out) if options.keep else {"workloads": [], "extras": {}}
     measured = {each["name"]: each for each in kept["workloads"]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from functools import lru_cache
 
@@ -177,13 +178,20 @@ def _is_unprotected(leaves: Leaves) -> bool:
     return any(isinstance(event, dpa.NonPrivateDpEvent) for event, _ in leaves)
 
 
+_WORTH_THREADS = 100
+"""Different events from which on both directions are composed at once: numpy lets go of Python's
+lock for most of the time."""
+
+
 @lru_cache(maxsize=64)
 def _losses(leaves: Leaves, relation: Relation) -> tuple[pld.ComposedLoss, ...]:
     by_direction = zip(*(elementary.pairs_of(event, relation) for event, _ in leaves), strict=True)
     counts = [count for _, count in leaves]
-    return tuple(
-        pld.compose(list(zip(pairs, counts, strict=True))) for pairs in dict.fromkeys(by_direction)
-    )
+    parts = [list(zip(pairs, counts, strict=True)) for pairs in dict.fromkeys(by_direction)]
+    if len(leaves) < _WORTH_THREADS or len(parts) == 1:
+        return tuple(map(pld.compose, parts))
+    with ThreadPoolExecutor(len(parts)) as threads:
+        return tuple(threads.map(pld.compose, parts))
 
 
 def _pld(leaves: Leaves, delta: float, relation: Relation) -> float:
