@@ -299,7 +299,7 @@ def test_expand_takes_its_size_by_name() -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_parts_in_torchscript_may_be_frozen() -> None:
-    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))  # type: ignore[no-untyped-call]
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
     for parameter in scripted.parameters():
         parameter.requires_grad_(False)
     model = nn.Sequential(scripted, nn.Linear(4, 2))
