@@ -115,6 +115,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
     kept = read(out) if options.keep else {"workloads": [], "extras": {}}
     measured = {each["name"]: each for each in kept["workloads"]}
     others: Json = kept["extras"]
+    known: Json = kept.get("run", {}).get("versions", {})
     with tempfile.TemporaryDirectory() as folder:
         where = Environment(Path(folder), options.peer_python, options.fastdp, limit)
         runner = Runner(plan, where, lambda words: console.print(f"[dim]{words}[/dim]"))
@@ -135,7 +136,9 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
                     "steps": plan.steps,
                     "warmup": plan.warmup,
                     "every_setting": plan.every_setting,
-                    "versions": runner.versions,
+                    "versions": {
+                        who: v or known.get(who, {}) for who, v in runner.versions.items()
+                    },
                 },
                 "workloads": [measured[name] for name in WORKLOADS if name in measured],
                 "extras": others,
