@@ -75,7 +75,7 @@ PAGES = {
             "paper-short",
         )
     ]
-    + [f"000/cifar-10-paper-short-{kind}" for kind in ADDITIONS]
+    + [f"000/cifar-10-paper{short}-{kind}" for short in ("", "-short") for kind in ADDITIONS]
     + [f"000/cifar-10-{kind} --epsilon 1.096" for kind in SOUND],
 }
 

@@ -66,7 +66,8 @@ def main() -> None:
 
 def measure(figures: list[str], jobs: int, data_dir: Path | None, runs: Path) -> None:
     """Train what is not stored."""
-    wanted = {run.name: (run, _training(run, runs)) for run in missing(figures, stored())}
+    runs_wanted = [(run, _training(run, runs)) for run in missing(figures, stored())]
+    wanted = {training.name: (run, training) for run, training in runs_wanted}
     keeper = Keeper(wanted)
     for name, (_, training) in wanted.items():
         if training.finished:
