@@ -71,6 +71,8 @@ def test_plan_prints_the_promised_keys(tmp_path: Path, tacit: Run) -> None:
     assert answer["proven"]["add-or-remove-one"] == pytest.approx(1.566, abs=0.005)
     assert answer["proven"]["replace-one"] == pytest.approx(2.587, abs=0.005)
     assert answer["claimed"] == pytest.approx(1.567, abs=0.01)
+    features = as_json(tacit, f"{PLAN} --noise 1.0 --relation replace-features")["proven"]
+    assert features["replace-features"] == answer["proven"]["replace-one"]
     solved = as_json(tacit, f"{PLAN} --epsilon 3")
     assert 2.99 <= solved["proven"]["add-or-remove-one"] <= 3
     assert solved["solved_for"] == "noise"

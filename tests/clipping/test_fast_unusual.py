@@ -14,7 +14,9 @@ from tacit.clipping.contract import Batch
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.layers.normalisation import _by_image
 from tacit.clipping.rules import Automatic, Flat
+from tacit.config import Recipe
 from tacit.errors import ModelError
+from tacit.methods.parts import Parts
 
 
 def total(model: nn.Module, batch: Batch) -> Tensor:
@@ -316,3 +318,16 @@ def test_parameters_of_two_types_and_parameters_frozen_later_are_named() -> None
     model.bias.requires_grad_(False)
     with pytest.raises(ModelError, match="'bias' was frozen"):
         engine.clipped_sum(squared_loss, [batch_of(torch.randn(3, 2))], 1)
+
+
+def test_a_recipes_memory_ceiling_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    ceilings = []
+
+    def noted(*_: object, memory_ceiling: int, **__: object) -> None:
+        ceilings.append(memory_ceiling)
+
+    monkeypatch.setattr("tacit.methods.parts.engine_for", noted)
+    parts = Parts.__new__(Parts)
+    object.__setattr__(parts, "recipe", Recipe().with_settings(memory_ceiling=64))
+    parts.engine(nn.Linear(2, 2), Flat(CLIP))
+    assert ceilings == [64 << 20]

@@ -94,3 +94,13 @@ def test_the_papers_algorithm_is_shown_under_its_own_relation_only(
     chosen = recipe("paper").with_settings(relation=relation)
     with pytest.raises(ArgumentError, match=f"relation is '{relation}'"):
         started(tmp_path / "run", chosen)
+
+
+@pytest.mark.parametrize("guarantee", ["paper", "one-time", "joint", "class-sums"])
+def test_noise_that_costs_more_than_the_epsilon_beside_it_is_refused(
+    tmp_path: Path, guarantee: str
+) -> None:
+    """For the paper's algorithm what counts is what it claims."""
+    with pytest.raises(ArgumentError, match=r"noise is 1, which costs ε = .* more than epsilon"):
+        started(tmp_path / "run", recipe(guarantee).with_settings(epsilon=0.1))
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
