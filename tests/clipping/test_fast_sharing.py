@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,9 @@ from test_fast_support import both_paths as both_paths
 from test_fast_support import largest_error
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
+
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.rules import Flat
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +113,51 @@ class TwoInputs(nn.Module):
 
 def test_several_inputs_and_a_layer_that_the_loss_does_not_reach() -> None:
     assert largest_error(TwoInputs(), torch.randn(4, 3), torch.randn(4, 5)) <= 1
+
+
+class LastOutput(nn.Module):
+    def __init__(self, recurrent: nn.Module) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.recurrent(x)[0][:, -1])
+
+
+def squared_outputs(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    return model(batch[0]).flatten(1).square().sum(1)
+
+
+class Alone(nn.Module):
+    """A parameter that only autograd can follow, so that the module becomes a unit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale.exp()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)),
+        LastOutput(nn.LSTM(4, 4, batch_first=True)),
+        LastOutput(nn.GRU(4, 4, 2, batch_first=True)),
+        Twice(nn.Linear(4, 4), 12),
+        nn.Sequential(nn.Linear(4, 4), Alone(), nn.Linear(4, 2)),
+    ],
+    ids=["once", "lstm", "gru", "twice", "unit"],
+)
+def test_nothing_of_a_step_outlives_it(model: nn.Module) -> None:
+    engine = FastEngine(model, Flat(1.0))
+    batch = (torch.randn(6, 3, 4),)
+    left = []
+    for _ in range(4):
+        engine.clipped_sum(squared_outputs, [batch], views=1)
+        gc.collect()
+        left.append(sum(type(each) is Tensor for each in gc.get_objects()))
+    assert left[1] == left[2] == left[3]

@@ -117,7 +117,8 @@ class _Through(Function):
     """A layer whose backward pass yields input gradients and records the rest.
 
     The anchor is an empty tensor that needs a gradient: it puts every such layer on the way to
-    something differentiable, also the first, whose input needs none.
+    something differentiable, also the first, whose input needs none. What is recorded must not
+    know the graph: the graph knows the recording, and no collector would find that circle.
     """
 
     @staticmethod
@@ -134,6 +135,6 @@ class _Through(Function):
         x, *saved = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
             input_gradient = ctx.use.back(
-                ctx.operation, x, tuple(saved), g, ctx.needs_input_grad[1]
+                ctx.operation, x.detach(), tuple(saved), g, ctx.needs_input_grad[1]
             )
         return None, input_gradient, None, None

@@ -139,6 +139,7 @@ class Recording:
         """
         for name, gradients in self._shared.items():
             self._measure_shared(name, gradients)
+        self._shared.clear()
         if math.isfinite(self._squares.sum().item()):
             factors = rule.factors(self._squares.sqrt_())
         else:
