@@ -14,7 +14,7 @@ from torch import Tensor
 GROUP = 256
 """Numbers are made in groups of so many words, from sixteen blocks of the keystream."""
 
-SAMPLER = "Box–Muller in single precision, version 3"
+SAMPLER = "Box–Muller in single precision, version 4"
 """Names the numbers of a run in ledgers; change it whenever a bit of them changes, be it by the
 function below or by how they are addressed (`RandomSource.name`)."""
 

@@ -86,7 +86,8 @@ class Recording:
         if key in self.declined:
             return None
         if self.stage is Stage.FORWARD:
-            self._times_used.update(slot.name for slot in slots)
+            for slot in slots:
+                self._times_used[slot.name] += 1
         return self._register(first, key, candidates, final=False)
 
     def unit_use(self, name: str) -> Use:

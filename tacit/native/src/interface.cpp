@@ -28,6 +28,9 @@ constexpr std::int64_t kFewGroups = 32;
 
 int worthwhile(int threads, std::int64_t groups) { return groups < kFewGroups ? 1 : threads; }
 
+// Ranges of noise for every thread.
+constexpr int kRanges = 8;
+
 }  // namespace
 
 extern "C" {
@@ -70,7 +73,7 @@ void tacit_normals(std::int32_t level, std::int32_t threads, const Stream *strea
             const std::int64_t start = group * kGroup;
             std::copy_n(noise, std::min<std::int64_t>(kGroup, count - start), out + start);
         }
-    });
+    }, kRanges);
 }
 
 // out = (sum + scale * noise) / divisor, where elements up to ends[r] that belong to no run before r
@@ -97,7 +100,7 @@ void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *strea
                 at = stop;
             }
         }
-    });
+    }, kRanges);
 }
 
 // Squared norms of the weight gradients of `images` images with channels innermost; also the
