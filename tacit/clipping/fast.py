@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
 import torch
@@ -20,12 +21,8 @@ from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
-from tacit.clipping.layers.recording import (
-    AxisUnknownError,
-    Recording,
-    RecordsMixedError,
-    Stage,
-)
+from tacit.clipping.layers.passes import probe, recorded_backward
+from tacit.clipping.layers.recording import Recording, RecordsMixedError, SmallerBatchError
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.validation import refuse_mixing, suspects_among
 from tacit.clipping.layers.world import World, equal_up_to_rounding
@@ -46,7 +43,8 @@ class FastEngine:
     from some step on because a module was replaced. The model is left as it was, also after an
     exception, and no gradient or attribute is put on it.
 
-    `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm.
+    `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm, and all
+    gradients that modules without a rule write out: where a batch needs more it is taken in parts.
     `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
     timing them, so that the same batches give the same bits in another process.
 
@@ -128,23 +126,27 @@ class FastEngine:
     def _recordings(
         self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots
     ) -> Iterator[Recording]:
-        """One recording of a micro-batch, or one for each record where only that can tell them
-        apart."""
+        """One recording of a micro-batch, or several of parts of it: where only that can tell
+        records apart, or keeps to the memory ceiling."""
         if not rows.count:
             return
         try:
             yield self._record(loss, batch, rows, slots)
-        except AxisUnknownError:
-            for alone in zip(*(t.split(rows.views) for t in batch), strict=True):
-                yield self._record(loss, alone, Rows(rows.views, rows.views), slots)
+        except SmallerBatchError as smaller:
+            size = smaller.records * rows.views
+            for part in zip(*(t.split(size) for t in batch), strict=True):
+                yield from self._recordings(loss, part, rows_of(part, rows.views), slots)
 
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
         """Record a micro-batch; as often as it takes to find which modules need to be units."""
         world = None if self._steady else World(self._model)
         while True:
-            groups = len(self.rule.bounds)
+            allowed = self._records_at_once(slots)
+            if rows.records > allowed:
+                raise SmallerBatchError(allowed)
             slots.forget_lookups()
-            recording = Recording(slots, rows, groups, self._chooser, self._known, self._declined)
+            groups, known = len(self.rule.bounds), self._known
+            recording = Recording(slots, rows, groups, self._chooser, known, self._declined)
             try:
                 escaped = self._attempt(loss, batch, recording)
             except NotPerRecordError as error:
@@ -159,7 +161,7 @@ class FastEngine:
                         " mixes records, or give the batch a dimension of its own"
                     ) from None
                 self._declined.add(error.use.key)
-            except AxisUnknownError:
+            except SmallerBatchError:
                 if world is not None:
                     world.restore()
                 raise
@@ -173,6 +175,11 @@ class FastEngine:
             if world is not None:
                 world.restore()
 
+    def _records_at_once(self, slots: Slots) -> int:
+        """How many records' gradients of modules without a rule fit below the ceiling."""
+        each = sum(unit.bytes_per_record(slots) for unit in self._units.values())
+        return max(1, self._chooser.memory_ceiling // each) if each else sys.maxsize
+
     def _attempt(self, loss: LossFunction, batch: Batch, recording: Recording) -> list[str]:
         """Run forward and backward; the parameters that were reached past every rule."""
         with torch.enable_grad(), intercepted(recording, self._units.values(), RULES, REWRITES):
@@ -181,10 +188,10 @@ class FastEngine:
                 return []
             seeds = torch.full_like(losses, 1 / recording.rows.views)
             retain = recording.unsettled
-            escaped = _backward(losses, seeds, recording, retain)
+            escaped = recorded_backward(losses, seeds, recording, retain)
             if recording.unverified and not escaped:
-                _probe(losses, recording)
-                escaped = _backward(losses, seeds, recording, False)
+                probe(losses, recording)
+                escaped = recorded_backward(losses, seeds, recording, False)
                 if recording.unverified:
                     raise ModelError("gradients changed between two passes over the same graph")
         return escaped
@@ -249,51 +256,3 @@ def _enclosing(name: str, modules: Container[str], units: Container[str]) -> str
         if name in modules and name not in units:
             return name
     return None
-
-
-def _backward(losses: Tensor, seeds: Tensor, recording: Recording, retain: bool) -> list[str]:
-    """One recorded backward pass; the names of parameters with an ordinary autograd edge."""
-    recording.stage = Stage.RECORD
-    parameters = recording.slots.parameters
-    leaves = [leaf for _, leaf in recording.leaves]
-    _, *gradients = torch.autograd.grad(
-        losses,
-        [recording.anchor, *parameters.values(), *leaves],
-        seeds,
-        retain_graph=retain,
-        allow_unused=True,
-    )
-    raw, written_out = gradients[: len(parameters)], gradients[len(parameters) :]
-    escaped = [name for name, g in zip(parameters, raw, strict=True) if g is not None]
-    if not escaped and not recording.unverified:
-        recording.add_leaves({i: g for i, g in enumerate(written_out) if g is not None})
-    return escaped
-
-
-def _probe(losses: Tensor, recording: Recording) -> None:
-    """Find where records lie in each layer, from gradients of some records' losses alone.
-
-    Two complementary halves tell apart all but contrived cases; where they do not, one pair of
-    halves for each binary digit of the record's number does.
-    """
-    recording.restart()
-    recording.stage = Stage.PROBE
-    records, views = recording.rows.records, recording.rows.views
-    numbers = torch.arange(records, device=losses.device)
-    generator = torch.Generator().manual_seed(records)
-    halves = [torch.randperm(records, generator=generator).to(losses.device) < (records + 1) // 2]
-    halves += [(numbers >> bit) % 2 == 1 for bit in range((records - 1).bit_length())]
-    for i, half in enumerate(halves):
-        if i and not any(use.ambiguous for use in recording.uses):
-            break
-        for selected in (half, ~half):
-            recording.selected = selected
-            torch.autograd.grad(
-                losses,
-                [recording.anchor, *(leaf for _, leaf in recording.leaves)],
-                selected.repeat_interleave(views).to(losses.dtype),
-                retain_graph=True,
-                allow_unused=True,
-            )
-    for use in recording.uses:
-        use.settle()

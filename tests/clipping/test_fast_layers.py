@@ -10,18 +10,26 @@ import torch.nn.functional as F
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_fast_support import (
+    CLIP,
+    batch_of,
     booleans,
+    by_loop,
     error_within,
     rows,
     sizes,
     small,
     some_rule,
     some_views,
+    squared_loss,
 )
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from test_fast_support import seeded as seeded
 from torch import Tensor, nn
+
+from tacit.clipping.contract import Batch
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.rules import Flat
 
 
 @small
@@ -241,15 +249,36 @@ def test_images_folded_into_the_batch() -> None:
     assert error_within(VideoFrames(), torch.randn(3, 2, 2, 4, 4), views=1, rule=2) <= 1
 
 
+class Pairing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Bilinear(3, 3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, F.softplus(x))
+
+
 @pytest.mark.filterwarnings("ignore:Bilinear")
 def test_bilinear_layers_fall_back() -> None:
-    class Pairing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Bilinear(3, 3, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.inner(x, F.softplus(x))
-
     assert error_within(Pairing(), torch.randn(4, 3), views=1, rule=2) <= 1
     assert error_within(Pairing(), torch.randn(6, 3), views=3, rule=0) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:Bilinear")
+@pytest.mark.parametrize("views", [1, 2])
+def test_gradients_that_are_written_out_keep_to_the_memory_ceiling(views: int) -> None:
+    """The pairing takes 20 numbers for a record, so that three records fit."""
+    model = nn.Sequential(Pairing(), nn.Linear(2, 2)).double()
+    batch = batch_of(torch.randn(7 * views, 3).double())
+    seen = []
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        seen.append(len(batch[0]))
+        return squared_loss(model, batch)
+
+    engine = FastEngine(model, Flat(CLIP), memory_ceiling=3 * 20 * 8)
+    engine.clipped_sum(loss, [batch], views)
+    seen.clear()
+    found = engine.clipped_sum(loss, [batch], views).vector
+    assert seen == [3 * views, 3 * views, views]
+    torch.testing.assert_close(found, by_loop(model, Flat(CLIP), batch, views))

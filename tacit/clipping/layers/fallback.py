@@ -13,6 +13,7 @@ from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tacit.clipping.layers.recording import Recording, Use
+from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 
 _LAYOUT = "its inputs and outputs do not have one row after the other"
@@ -55,6 +56,11 @@ class Unit:
                 " slower, with memory for a copy of its parameters per record",
                 stacklevel=2,
             )
+
+    def bytes_per_record(self, slots: Slots) -> int:
+        """Memory that the gradients of one record take."""
+        names = set(slots.names_within(self._module).values())
+        return sum(slots.parameters[n].numel() * slots.parameters[n].element_size() for n in names)
 
     @contextmanager
     def replaced(self, recording: Recording) -> Iterator[None]:

@@ -35,8 +35,12 @@ class RecordsMixedError(Exception):
         self.use = use
 
 
-class AxisUnknownError(Exception):
-    """Gradients that are not finite hide where the records lie; each has to go by itself."""
+class SmallerBatchError(Exception):
+    """A batch that has to be taken in parts of at most so many records."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__(records)
+        self.records = records
 
 
 class Recording:
@@ -257,7 +261,7 @@ class Use:
             if recording.unverified or not bool(g.any()):
                 return None
             if len(self._candidates) > 1:
-                raise AxisUnknownError
+                raise SmallerBatchError(1)  # what is not finite hides where records lie
         return Placement(self._candidates[0], recording.rows, recording.chooser)
 
     def look(self, g: Tensor, kept: int) -> None:
