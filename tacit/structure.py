@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 
 from torch import nn
 
@@ -26,7 +27,9 @@ class Structure:
         self._model = model
         self.modules = tuple(model.modules())
         self.parameters = dict(model.named_parameters())
-        self._known = [(m, type(m), dict(m._modules), dict(m._parameters)) for m in self.modules]
+        self._known = [
+            (m, type(m), _Entries(m._modules), _Entries(m._parameters)) for m in self.modules
+        ]
 
     def current(self) -> Structure:
         """This, or a new one if a module or parameter was replaced, added, removed or renamed, or
@@ -34,14 +37,24 @@ class Structure:
         for module, kind, modules, parameters in self._known:
             if (
                 type(module) is not kind
-                or _differ(modules, module._modules)
-                or _differ(parameters, module._parameters)
+                or modules.differ_from(module._modules)
+                or parameters.differ_from(module._parameters)
             ):
                 return Structure(self._model)
         return self
 
 
-def _differ(known: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    if not isinstance(now, dict):
-        now = dict(now.items())  # TorchScript has a mapping of its own
-    return len(known) != len(now) or any(now.get(name) is not one for name, one in known.items())
+class _Entries:
+    """The names of a mapping and what they stood for, compared by identity."""
+
+    def __init__(self, mapping: Mapping[str, object]) -> None:
+        names, values = zip(*mapping.items(), strict=True) if len(mapping) else ((), ())
+        self._names: tuple[str, ...] = names
+        self._values: tuple[object, ...] = values
+
+    def differ_from(self, now: Mapping[str, object]) -> bool:
+        if not isinstance(now, dict):
+            now = dict(now.items())  # TorchScript has a mapping of its own
+        if not now:
+            return bool(self._names)
+        return tuple(now) != self._names or not all(map(is_, now.values(), self._values))
