@@ -16,7 +16,7 @@ from tacit.clipping.contract import (
     LossFunction,
     check_losses,
 )
-from tacit.clipping.layers import REWRITES, RULES
+from tacit.clipping.layers import ALONE, REWRITES, RULES
 from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
@@ -182,7 +182,8 @@ class FastEngine:
 
     def _attempt(self, loss: LossFunction, batch: Batch, recording: Recording) -> list[str]:
         """Run forward and backward; the parameters that were reached past every rule."""
-        with torch.enable_grad(), intercepted(recording, self._units.values(), RULES, REWRITES):
+        units = self._units.values()
+        with torch.enable_grad(), intercepted(recording, units, RULES, REWRITES, ALONE):
             losses = check_losses(loss(self._model, batch), recording.rows.count)
             if not losses.requires_grad:
                 return []

@@ -138,63 +138,6 @@ def test_a_loss_divided_by_the_rows_of_a_batch_is_refused() -> None:
         fast(nn.Linear(4, 2), Flat(CLIP), (torch.randn(6, 4),), loss=loss)
 
 
-class FrozenTable(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(5, 4, max_norm=0.1).requires_grad_(False)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        with torch.no_grad():
-            found = self.table(tokens)
-        return self.head(found)
-
-
-def test_a_frozen_table_that_rewrites_itself_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"'table' has max_norm=0\.1"):
-        fast(FrozenTable(), Flat(CLIP), (torch.randint(0, 5, (3, 4)),), loss=total)
-
-
-class Padded(nn.Module):
-    """No rule covers the product, so the table runs record by record with it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(5, 4, padding_idx=0)
-        self.matrix = nn.Parameter(torch.randn(4, 2))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return torch.einsum("btd,de->be", self.table(tokens) + 1, self.matrix).tanh()
-
-
-@pytest.mark.filterwarnings("ignore:Padded")
-def test_padding_gets_no_gradient_in_a_module_without_a_rule() -> None:
-    assert largest_error(Padded(), torch.randint(0, 5, (6, 7))) <= 1
-
-
-class Positions(nn.Module):
-    """Positions that are looked up once for all records, and changed before they are used."""
-
-    def __init__(self, change: str) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(9, 4), nn.Embedding(8, 4)
-        self.change = change
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        places = self.places(torch.arange(tokens.shape[1]))
-        if self.change == "scaled":
-            places *= 3.0
-        elif self.change == "first removed":
-            places[0] = 0
-        return (self.words(tokens) + places).tanh()
-
-
-@pytest.mark.filterwarnings("ignore:Positions")
-@pytest.mark.parametrize("change", ["none", "scaled", "first removed"])
-def test_positions_may_be_changed_before_they_are_added(change: str) -> None:
-    assert largest_error(Positions(change), torch.randint(0, 9, (5, 6))) <= 1
-
-
 class Attended(nn.Module):
     """A mask as long as the batch has rows, and dropout that hides the difference."""
 

@@ -1,7 +1,8 @@
 """How each kind of layer measures and adds up per-record gradients.
 
 `RULES` maps torch functions to rules for calls with trainable parameters, `REWRITES` to
-replacements that are made of such calls. Modules are not looked at: a layer is what it calls.
+replacements that are made of such calls, `ALONE` to those inside modules that run record by record.
+Modules are not looked at: a layer is what it calls.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from tacit.clipping.layers import elementwise, recurrent, reopened
 from tacit.clipping.layers.bag import embedding_bag
 from tacit.clipping.layers.conv import convolution, transposed_convolution
-from tacit.clipping.layers.embedding import embedding
+from tacit.clipping.layers.embedding import embedding, embedding_of_one_record
 from tacit.clipping.layers.layer_norm import layer_norm, rms_norm
 from tacit.clipping.layers.linear import linear, matmul
 from tacit.clipping.layers.normalisation import batch_norm, group_norm, instance_norm
@@ -61,3 +62,4 @@ REWRITES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     torch.rnn_tanh_cell: recurrent.cell(recurrent.tanh_step),
     torch.rnn_relu_cell: recurrent.cell(recurrent.relu_step),
 }
+ALONE: Mapping[Callable[..., Any], Callable[..., Any]] = {F.embedding: embedding_of_one_record}

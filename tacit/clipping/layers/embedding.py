@@ -51,6 +51,25 @@ def embedding(
     return input, _Embedding(weight.detach(), padding_idx, slots[0])
 
 
+def embedding_of_one_record(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """The same inside a module that runs record by record: `torch.func` would forget there that a
+    padding token gets no gradient."""
+    refuse_data_dependent_options(max_norm, scale_grad_by_freq, sparse)
+    rows = F.embedding(input, weight)
+    if padding_idx is None:
+        return rows
+    padding = padding_idx % weight.shape[0]
+    return torch.where((input == padding).unsqueeze(-1), rows.detach(), rows)
+
+
 def refuse_data_dependent_options(
     max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
 ) -> None:

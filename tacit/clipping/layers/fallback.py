@@ -118,7 +118,7 @@ class Unit:
             return functional_call(module, parameters, positional, named)
 
         def apart() -> Any:
-            outputs = _mapped(one, leaves, inputs, rows.records, vectorised=self._vectorised)
+            outputs = _mapped(one, leaves, inputs, rows.records)
             if any(value.dim() < 2 for value in _tensors(outputs)):
                 raise NotPerRecordError(self.name, _LAYOUT)
             return tree_map(lambda v: v.flatten(0, 1) if isinstance(v, Tensor) else v, outputs)
@@ -139,12 +139,6 @@ class Unit:
             self._mapped[call] = mapped
         use = recording.unit_use(self.name)
         return tree_map(lambda v: _watched(v, use), outputs)
-
-    @property
-    def _vectorised(self) -> bool:
-        """Whether torch.func can be trusted: it forgets that a padding token gets no gradient."""
-        modules = self._module.modules()
-        return all(getattr(module, "padding_idx", None) is None for module in modules)
 
     def _check(self, outputs: Any, apart: Callable[[], Any], together: Callable[[], Any]) -> None:
         """Refuse a module that computes something else for a batch than for records alone.
@@ -198,12 +192,8 @@ def _mapped(
     leaves: dict[str, Tensor],
     inputs: list[Tensor],
     records: int,
-    *,
-    vectorised: bool,
 ) -> Any:
     """The outputs of all records, stacked: by torch.func, or one by one where that gives up."""
-    if not vectorised:
-        return _looped(one, leaves, inputs, records)
     try:
         return vmap(one, randomness="different")(leaves, inputs)
     except (RuntimeError, ValueError, TypeError):

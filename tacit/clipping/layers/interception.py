@@ -24,6 +24,7 @@ def intercepted(
     units: Iterable[Unit],
     rules: Mapping[Callable[..., Any], Rule],
     rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
+    alone: Mapping[Callable[..., Any], Callable[..., Any]],
 ) -> Iterator[None]:
     """Record every use of trainable parameters for as long as the context is open.
 
@@ -32,7 +33,7 @@ def intercepted(
     with ExitStack() as stack:
         for unit in units:
             stack.enter_context(unit.replaced(recording))
-        stack.enter_context(_Interceptor(recording, rules, rewrites))
+        stack.enter_context(_Interceptor(recording, rules, rewrites, alone))
         yield
 
 
@@ -48,11 +49,13 @@ class _Interceptor(TorchFunctionMode):
         recording: Recording,
         rules: Mapping[Callable[..., Any], Rule],
         rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
+        alone: Mapping[Callable[..., Any], Callable[..., Any]],
     ) -> None:
         super().__init__()
         self._recording = recording
         self._rules = rules
         self._rewrites = rewrites
+        self._alone = alone
 
     def __torch_function__(
         self,
@@ -62,9 +65,11 @@ class _Interceptor(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if self._recording.inside_unit:
+            return self._alone.get(func, func)(*args, **kwargs)
         rule = self._rules.get(func)
         rewrite = self._rewrites.get(func)
-        if (rule or rewrite) and torch.is_grad_enabled() and not self._recording.inside_unit:
+        if (rule or rewrite) and torch.is_grad_enabled():
             if rewrite is not None:
                 with self:
                     output = rewrite(*args, **kwargs)
