@@ -11,11 +11,13 @@ Those of a user's own records are private like the records and are never written
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -181,15 +183,37 @@ def _converted(
     values = _stored(path, len(split))
     if values is None:
         cache.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=cache, suffix=".part")
-        os.close(handle)
-        try:
-            _computed(split, function, Path(temporary), progress)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-        values = np.load(path, mmap_mode="c")
+        with _one_at_a_time(path.with_suffix(".lock")):
+            values = _stored(path, len(split))
+            if values is None:
+                values = _kept(split, function, path, progress)
     return Split(torch.from_numpy(values), split.labels)
+
+
+@contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Runs that start together wait for the first to compute what all of them need."""
+    with open(lock, "w", encoding="ascii") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _kept(
+    split: Split, function: RecordFeatures, path: Path, progress: Progress
+) -> NDArray[np.float16]:
+    """All features, computed and put in their place at once."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    os.close(handle)
+    try:
+        _computed(split, function, Path(temporary), progress)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    values: NDArray[np.float16] = np.load(path, mmap_mode="c")
+    return values
 
 
 def _computed(

@@ -1,5 +1,8 @@
 """Features of records: one record at a time, normalised within it, kept where that is allowed."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +117,26 @@ def test_features_of_published_data_are_computed_once(
     with_features(data("digits"), function(groups=1))
     with_features(data("digits", 71), function())
     assert len(list(cache.iterdir())) == 3
+
+
+def test_runs_that_start_together_compute_features_once(cache: Path) -> None:
+    seen: list[int] = []
+    both = threading.Barrier(2)
+
+    def watch(done: int, rows: int) -> None:
+        seen.append(done)
+        time.sleep(0.05)
+
+    def start() -> Tensor:
+        made = data("digits", 130)
+        both.wait()
+        return with_features(made, function(), watch).train.features
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = (future.result() for future in [pool.submit(start) for _ in range(2)])
+    assert seen == [64, 128, 130]
+    assert torch.equal(one, other)
+    assert [path.suffix for path in cache.iterdir()] == [".npy"]
 
 
 def test_a_file_cut_short_is_computed_again(cache: Path) -> None:
