@@ -38,15 +38,10 @@ def tune_allocator() -> bool:
 
 
 class PeakMemory:
-    """Peak resident memory above what was resident at the start, in megabytes.
-
-    Code that is read from files when it is first used does not count: for a small network it would
-    be most of what is seen.
-    """
+    """Peak resident memory above what was resident at the start, in megabytes."""
 
     def __init__(self) -> None:
         self._start = _status("VmRSS")
-        self._code = _status("RssFile")
         self.forget_peak()
 
     def forget_peak(self) -> None:
@@ -55,8 +50,7 @@ class PeakMemory:
 
     def megabytes(self) -> float:
         """The peak since it was last forgotten, above the start."""
-        code = max(0, _status("RssFile") - self._code)
-        return max(0.0, (_status("VmHWM") - code - self._start) / _MEGABYTE)
+        return max(0.0, (_status("VmHWM") - self._start) / _MEGABYTE)
 
 
 def _status(field: str) -> int:

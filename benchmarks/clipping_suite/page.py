@@ -58,8 +58,7 @@ def _method(results: Json) -> list[str]:
         "setting is timed, its clipped sum without noise is compared with that of tacit in pure",
         "torch (for plain SGD, its gradient with our sum unclipped): “off by” is the largest",
         "difference relative to the largest entry. Memory is the peak resident size during timed",
-        "steps above that after model and data were built, without code that is read from files on",
-        "its first use.",
+        "steps above that after model and data were built.",
         "",
         "Workloads may come from several commands that keep what earlier ones measured (`--keep`);"
         f" the last was `{run['command']}`. All is in [speed.json](speed.json).",
