@@ -24,10 +24,12 @@ def recipe(**settings: Any) -> Recipe:
     return Recipe().with_settings(**given)
 
 
-def played(chosen: Recipe, records: int = RECORDS, canaries: int = RECORDS) -> Played:
+def played(
+    chosen: Recipe, records: int = RECORDS, canaries: int = RECORDS, seed: int = 1
+) -> Played:
     steps: list[tuple[int, int]] = []
     game = gradient_canaries(chosen, records, canaries)
-    found = game.play(1, lambda done, of: steps.append((done, of)))
+    found = game.play(seed, lambda done, of: steps.append((done, of)))
     assert steps[-1][0] == steps[-1][1] == len(steps)
     return found
 
@@ -46,11 +48,11 @@ def played(chosen: Recipe, records: int = RECORDS, canaries: int = RECORDS) -> P
     ids=lambda settings: " ".join(str(value) for value in settings.values()),
 )
 def test_canaries_come_close_to_what_the_proof_allows(settings: dict[str, Any]) -> None:
-    found = played(recipe(**settings))
-    finding = conclude("canaries", [found], 1e-5)
+    found = [played(recipe(**settings), seed=seed) for seed in range(1, 5)]
+    finding = conclude("canaries", found, 1e-5)
     assert finding.proven == pytest.approx(4.0, abs=0.01)
     assert finding.status is Status.CONSISTENT
-    assert finding.epsilon >= 1.2
+    assert finding.epsilon >= 1.5
     assert finding.auc.low <= finding.highest_auc
     assert finding.auc.estimate >= finding.highest_auc - 0.04
 
