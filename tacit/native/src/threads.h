@@ -3,10 +3,6 @@
 
 #include <cstdint>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 namespace tacit {
 
 // Calls work(first, last) on ranges that cover 0 ... count, `each` of them for every thread; ranges
