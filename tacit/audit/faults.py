@@ -72,8 +72,9 @@ def _noise_where_records_are() -> AbstractContextManager[Any]:
     def wrong(
         self: GaussianNoise, clipped: ClippedSum, step: int, denominator: float
     ) -> PrivateGradient:
+        touched = clipped.vector != 0
         private = right(self, clipped, step, denominator)
-        return replace(private, vector=private.vector * (clipped.vector != 0))
+        return replace(private, vector=private.vector * touched)
 
     return patch.object(GaussianNoise, "privatise", wrong)
 

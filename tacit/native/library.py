@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 2
+_VERSION = 3
 _LEVELS = ("baseline", "avx2", "avx512")
 _GROUP = 256
 
@@ -53,7 +53,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "tacit_keystream": [c_int32, POINTER(_Stream), c_void_p, c_int64],
     "tacit_normals": [c_int32, c_int32, POINTER(_Stream), c_void_p, c_int64],
     "tacit_perturb": [
-        *(c_int32, c_int32, POINTER(_Stream), c_void_p, c_void_p),
+        *(c_int32, c_int32, POINTER(_Stream), c_void_p),
         *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
     ],
     "tacit_convolution": [
@@ -96,7 +96,7 @@ class Library:
         self._call("tacit_normals", torch.get_num_threads(), _stream(key, nonce), out, count)
         return out
 
-    def perturb(
+    def perturb_(
         self,
         vector: Tensor,
         key: bytes,
@@ -105,15 +105,17 @@ class Library:
         scales: Sequence[float],
         divisor: float,
     ) -> Tensor:
-        """(vector + scale · normal numbers) / divisor, the scale changing after each of `ends`."""
+        """Make a vector (vector + scale · normal numbers) / divisor, in its own memory.
+
+        The scale changes after each of `ends`.
+        """
         _check(vector)
         assert ends[-1] == vector.numel()
-        out = torch.empty_like(vector)
         self._call(
-            *("tacit_perturb", torch.get_num_threads(), _stream(key, nonce), out, vector),
+            *("tacit_perturb", torch.get_num_threads(), _stream(key, nonce), vector),
             *((c_int64 * len(ends))(*ends), (c_float * len(scales))(*scales), len(ends), divisor),
         )
-        return out
+        return vector
 
     def kernel_gradients(
         self,

@@ -57,7 +57,10 @@ class CorrelatedNoise:
         self._sums = sums
 
     def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient:
-        """This step's noise, then division by a public constant (never by a count)."""
+        """This step's noise, then division by a public constant (never by a count).
+
+        The result lies in the sum's memory: the sum itself is gone.
+        """
         if not isinstance(clipped, ClippedSum):
             raise NoProofError(
                 f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
@@ -68,7 +71,7 @@ class CorrelatedNoise:
         scales = clipped.noise_scales(self._multiplier, Relation.ZERO_OUT)
         for part, scale in zip(noise.split(clipped.layout.sizes), scales, strict=True):
             part.mul_(scale)
-        vector = clipped.vector.add(noise.to(clipped.vector)).div_(denominator)
+        vector = clipped.vector.add_(noise.to(clipped.vector)).div_(denominator)
         return PrivateGradient(vector, clipped.layout)
 
 

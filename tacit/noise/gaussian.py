@@ -55,6 +55,7 @@ class GaussianNoise:
 
         The noise is addressed by the step and by the sum itself: whatever goes wrong around a
         step, two different sums never share their noise, and the same sum always gets the same.
+        The result lies in the sum's memory: the sum itself is gone, and nothing can leak it later.
         """
         if not isinstance(clipped, ClippedSum):
             raise NoProofError(
@@ -65,7 +66,7 @@ class GaussianNoise:
         ends = list(accumulate(layout.sizes))
         each = clipped.noise_scales(self._multiplier, self._relation)
         purpose = f"{self._purpose} {step} {self._source.name(clipped.vector)}"
-        vector = self._source.perturbed(clipped.vector, purpose, 0, ends, each, denominator)
+        vector = self._source.perturb_(clipped.vector, purpose, 0, ends, each, denominator)
         return PrivateGradient(vector, layout, scales=tuple(s / denominator for s in each))
 
 
@@ -84,6 +85,6 @@ def noised(vector: Tensor, deviation: float, purpose: str, source: RandomSource)
 
     Addressed by purpose and content, like the noise of a step.
     """
-    flat = vector.detach().flatten().contiguous()
+    flat = vector.detach().flatten().clone()
     address = f"{purpose} {source.name(flat)}"
-    return source.perturbed(flat, address, 0, [flat.numel()], [deviation], 1.0).view(vector.shape)
+    return source.perturb_(flat, address, 0, [flat.numel()], [deviation], 1.0).view(vector.shape)

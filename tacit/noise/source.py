@@ -110,7 +110,7 @@ class RandomSource:
             normals(torch.frombuffer(words, dtype=torch.int32)[: len(part)], part)
         return out[:count]
 
-    def perturbed(
+    def perturb_(
         self,
         vector: Tensor,
         purpose: str,
@@ -119,17 +119,20 @@ class RandomSource:
         scales: Sequence[float],
         divisor: float,
     ) -> Tensor:
-        """(vector + scale · `normal` numbers) / divisor; the scale changes after each of `ends`."""
+        """Make a vector (vector + scale · `normal` numbers) / divisor, in its own memory.
+
+        The scale changes after each of `ends`.
+        """
         kernels = native.active()
         plain = vector.dtype == torch.float32 and vector.device.type == "cpu"
         if kernels is not None and plain and vector.is_contiguous():
             address = self._address(purpose, index, vector.numel())
-            return kernels.perturb(vector, *address, ends, scales, divisor)
+            return kernels.perturb_(vector, *address, ends, scales, divisor)
         noise = self.normal(purpose, index, vector.numel())
         sizes = [stop - start for start, stop in pairwise((0, *ends))]
         for part, scale in zip(noise.split(sizes), scales, strict=True):
             part.mul_(scale)
-        return vector.add(noise.to(vector)).div_(divisor)
+        return vector.add_(noise.to(vector)).div_(divisor)
 
     def name(self, content: Tensor) -> str:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.

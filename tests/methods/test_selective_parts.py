@@ -181,9 +181,10 @@ def test_decayed_noise_is_what_is_drawn_and_what_is_charged(
     def looked(
         self: GaussianNoise, clipped: ClippedSum, step: int, divisor: float
     ) -> PrivateGradient:
+        before = clipped.vector.clone()
         found = privatise(self, clipped, step, divisor)
-        if clipped.vector.numel() > 1:  # not the questions about the accuracy
-            pure = found.vector * divisor - clipped.vector
+        if before.numel() > 1:  # not the questions about the accuracy
+            pure = found.vector * divisor - before
             drawn.append(float(pure.std()) / clipped.bounds[0])
         return found
 

@@ -8,7 +8,7 @@ import torch
 
 from tacit.clipping.contract import ClippedSum, Layout
 from tacit.errors import ArgumentError, NoProofError
-from tacit.noise.gaussian import GaussianNoise
+from tacit.noise.gaussian import GaussianNoise, noised
 from tacit.noise.source import RandomSource
 from tacit.privacy.relations import Relation
 
@@ -56,13 +56,27 @@ def test_the_sum_itself_is_kept() -> None:
 
 
 def test_different_sums_never_share_noise_and_equal_ones_always_do() -> None:
-    clipped = zero_sum((1.0,), (1.0,))
-    other = ClippedSum(clipped.vector.clone(), clipped.layout, (1.0,), (1.0,))
+    clipped, same, other = (zero_sum((1.0,), (1.0,)) for _ in range(3))
     other.vector[7] += 1e-6
     noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
-    first, again, second = (noise.privatise(c, 5, 1.0).vector for c in (clipped, clipped, other))
+    first, again, second = (noise.privatise(c, 5, 1.0).vector for c in (clipped, same, other))
     assert torch.equal(first, again)
     assert abs(float((first * second).mean())) * math.sqrt(len(first)) < 5
+
+
+def test_nothing_keeps_the_sum_without_noise() -> None:
+    clipped = zero_sum((1.0,), (1.0,))
+    private = GaussianNoise(RandomSource.from_seed(0), 1.0).privatise(clipped, 0, 1.0)
+    assert private.vector.data_ptr() == clipped.vector.data_ptr()
+    assert_spread(clipped.vector, 1.0)
+
+
+def test_noise_on_a_vector_of_the_callers_leaves_that_vector_alone() -> None:
+    values = torch.arange(6.0).view(2, 3)
+    found = noised(values, 1.0, "a test", RandomSource.from_seed(0))
+    assert found.shape == values.shape
+    assert not torch.equal(found, values)
+    assert torch.equal(values, torch.arange(6.0).view(2, 3))
 
 
 def test_steps_get_fresh_noise() -> None:

@@ -47,9 +47,9 @@ struct Kernels {
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
     // Normal numbers of one group, from its words, in place.
     void (*normals)(const std::uint32_t *words, float *out);
-    // out = (sum + scale * noise) / divisor; out may be sum.
-    void (*perturb)(float *out, const float *sum, const float *noise, std::int64_t count,
-                    float scale, float divisor);
+    // vector = (vector + scale * noise) / divisor.
+    void (*perturb)(float *vector, const float *noise, std::int64_t count, float scale,
+                    float divisor);
     // Floats of scratch memory that convolution_gradient needs.
     std::int64_t (*convolution_scratch)(const Planar &);
     // The squared norm of one image's weight gradient, which is also written if asked for.

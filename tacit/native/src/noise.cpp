@@ -95,9 +95,9 @@ void normals(const std::uint32_t *words, float *out) {
     }
 }
 
-void perturb(float *out, const float *sum, const float *noise, std::int64_t count, float scale,
-             float divisor) {
-    for (std::int64_t i = 0; i < count; i++) out[i] = (sum[i] + noise[i] * scale) / divisor;
+void perturb(float *vector, const float *noise, std::int64_t count, float scale, float divisor) {
+    for (std::int64_t i = 0; i < count; i++)
+        vector[i] = (vector[i] + noise[i] * scale) / divisor;
 }
 
 }  // namespace TACIT_LEVEL

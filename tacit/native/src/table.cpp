@@ -7,7 +7,7 @@ namespace TACIT_LEVEL {
 
 void keystream(const Stream &, std::int64_t, std::uint32_t *);
 void normals(const std::uint32_t *, float *);
-void perturb(float *, const float *, const float *, std::int64_t, float, float);
+void perturb(float *, const float *, std::int64_t, float, float);
 std::int64_t convolution_scratch(const Planar &);
 float convolution_gradient(const Planar &, const float *, const float *, float *, float *);
 std::int64_t group_norm_scratch(const Grouped &);
