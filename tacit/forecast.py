@@ -61,7 +61,9 @@ def _measure(
     from tacit.noise.gaussian import GaussianNoise
     from tacit.noise.source import RandomSource
     from tacit.optim import PrivateOptimizer
+    from tacit.process_tuning import tune_process
 
+    tune_process()
     model = models.build(name, shape, classes, tokens=tokens)
     rows = min(batch_size, 4 * micro_batch)
     features = torch.randint(1, tokens, (rows, *shape)) if tokens else torch.randn(rows, *shape)

@@ -192,6 +192,9 @@ def _received(connection: Connection) -> Moment | str | None:
 def _child(training: Task, data_dir: Path | None, connection: Connection) -> None:
     import torch
 
+    from tacit.process_tuning import tune_process
+
+    tune_process()
     torch.set_num_threads(1)
     try:
         training.do(data_dir, _Sender(connection))
