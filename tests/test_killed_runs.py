@@ -49,7 +49,7 @@ def test_killed_at_any_instant_it_ends_with_the_same_bits(tmp_path: Path, optimi
     expected = RunDir.open(tmp_path / "whole").weights_hash()
     out, kills = tmp_path / "killed", 0
     chance = random.Random(optimizer)
-    for _ in range(4):
+    for _ in range(3):
         started = (out / "ledger.jsonl").exists() and (out / "private" / "key.json").exists()
         child = run_child(out, "resume" if started else "start", optimizer)
         charges = _charges(out)

@@ -45,6 +45,7 @@ class FastEngine:
 
     `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm, and all
     gradients that modules without a rule write out: where a batch needs more it is taken in parts.
+    Algorithms work in blocks of at most 16 MiB, which a lower ceiling does not make smaller.
     `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
     timing them, so that the same batches give the same bits in another process.
 

@@ -48,7 +48,7 @@ def test_one_record_moves_the_test_by_no_more_than_its_bound(
     tested, test = changes(records, clip=0.01), LossTest(60, 1.0, -1.0, statistic, 50.0)
     monkeypatch.setattr(
         RandomSource,
-        "perturbed",
+        "perturb_",
         lambda self, vector, *rest: vector,  # the sum as it is
     )
     generator = torch.Generator().manual_seed(1)
@@ -70,7 +70,7 @@ def test_one_record_moves_the_test_by_no_more_than_its_bound(
 def test_a_change_that_is_not_finite_counts_as_the_worst(
     records: TensorRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RandomSource, "perturbed", lambda self, vector, *rest: vector)
+    monkeypatch.setattr(RandomSource, "perturb_", lambda self, vector, *rest: vector)
     tested, test = changes(records), LossTest(60, 1.0)
     zero = torch.zeros(3).double()
     for value in (math.nan, math.inf):
