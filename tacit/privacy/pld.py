@@ -249,10 +249,10 @@ def _compose_on(parts: Sequence[tuple[Pair, int]], step: float, tail: float) -> 
         transform = rfft(wheel)
         spectrum *= transform if count == 1 else transform**count
         with np.errstate(divide="ignore", over="ignore"):
-            per_factor = _ROUNDING * math.log2(size) / np.abs(transform)
-        rounding += count * np.where(np.isfinite(per_factor), per_factor, 0.0) + 4 * _ROUNDING
+            rounding += (count * _ROUNDING * math.log2(size)) / np.abs(transform)
         finite_all += count * math.log1p(-min(grid.infinite, 0.5))
     mass = np.maximum(irfft(spectrum, size), 0.0)
+    rounding = np.where(np.isfinite(rounding), rounding, 0.0) + 4 * _ROUNDING * len(grids)
     slack = 2 * float(np.linalg.norm(rounding * np.abs(spectrum)))
     first = math.floor(low / step)
     losses = (first + np.arange(size)) * step
