@@ -38,10 +38,13 @@ def tune_allocator() -> bool:
 
 
 class PeakMemory:
-    """Peak resident memory above what was resident at the start, in megabytes."""
+    """Peak resident memory above what was resident at the start, in megabytes.
+
+    Pages of files, which is code that was called for the first time meanwhile, are not counted.
+    """
 
     def __init__(self) -> None:
-        self._start = _status("VmRSS")
+        self._start = _status("VmRSS") - _status("RssFile")
         self.forget_peak()
 
     def forget_peak(self) -> None:
@@ -50,7 +53,8 @@ class PeakMemory:
 
     def megabytes(self) -> float:
         """The peak since it was last forgotten, above the start."""
-        return max(0.0, (_status("VmHWM") - self._start) / _MEGABYTE)
+        peak = _status("VmHWM") - _status("RssFile")
+        return max(0.0, (peak - self._start) / _MEGABYTE)
 
 
 def _status(field: str) -> int:

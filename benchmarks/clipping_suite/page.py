@@ -22,7 +22,8 @@ _READING = (
 )
 _TRIED = {
     True: "Everyone first tries memory layouts and micro-batches; the fastest setting that is right"
-    " goes into the rounds.",
+    " goes into the rounds (for tacit, which must also keep to bounds of memory, one within a tenth"
+    " of it that takes smaller micro-batches).",
     False: "Only plain SGD tries memory layouts and micro-batches and goes on with the fastest; all"
     " others, ours included, run the whole batch as it comes.",
 }
@@ -58,7 +59,8 @@ def _method(results: Json) -> list[str]:
         "setting is timed, its clipped sum without noise is compared with that of tacit in pure",
         "torch (for plain SGD, its gradient with our sum unclipped): “off by” is the largest",
         "difference relative to the largest entry. Memory is the peak resident size during timed",
-        "steps above that after model and data were built.",
+        "steps above that after model and data were built; code that is read from its file when it",
+        "is first called is left out.",
         "",
         "Workloads may come from several commands that keep what earlier ones measured (`--keep`);"
         f" the last was `{run['command']}`. All is in [speed.json](speed.json).",

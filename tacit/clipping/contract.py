@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import ModelError
+from tacit.errors import ModelError, NoProofError
 from tacit.privacy.relations import Relation
 
 Batch = tuple[Tensor, ...]
@@ -74,19 +74,31 @@ class ClippingRule(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClippedSum:
     """Σ over the batch of per-record gradients, each scaled so that its groups obey `bounds`.
 
     Guarantee: for two batches that differ by one record, present or absent, `vector` moves so
     that Σ_h shares[h]·(move of group h/bounds[h])² ≤ 1, no group by more than its bound; where the
-    record is replaced, by at most twice as much.
+    record is replaced, by at most twice as much. Noise is added in the vector's own memory, and
+    only once.
     """
 
     vector: Tensor
     layout: Layout
     bounds: tuple[float, ...]
     shares: tuple[float, ...]
+    _spent: bool = field(default=False, init=False)
+
+    def spend(self) -> Tensor:
+        """The vector, for its noise; a second time there is no sum left in it."""
+        if self._spent:
+            raise NoProofError(
+                "this ClippedSum was noised before, and its memory now holds the result; compute a"
+                " new one for another release"
+            )
+        self._spent = True
+        return self.vector
 
     def sensitivity(self, relation: Relation) -> tuple[float, ...]:
         """How far group h can move between neighbours."""

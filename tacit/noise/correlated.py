@@ -66,12 +66,13 @@ class CorrelatedNoise:
                 f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
                 " sensitivity"
             )
-        self._sums.enter(step, self._source.name(clipped.vector))
+        total = clipped.spend()
+        self._sums.enter(step, self._source.name(total))
         noise = self._stream.take(step)
         scales = clipped.noise_scales(self._multiplier, Relation.ZERO_OUT)
         for part, scale in zip(noise.split(clipped.layout.sizes), scales, strict=True):
             part.mul_(scale)
-        vector = clipped.vector.add_(noise.to(clipped.vector)).div_(denominator)
+        vector = total.add_(noise.to(total)).div_(denominator)
         return PrivateGradient(vector, clipped.layout)
 
 

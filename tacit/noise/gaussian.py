@@ -62,11 +62,11 @@ class GaussianNoise:
                 f"noise was asked for a {type(clipped).__name__}; only a ClippedSum knows its"
                 " sensitivity"
             )
-        layout = clipped.layout
+        layout, total = clipped.layout, clipped.spend()
         ends = list(accumulate(layout.sizes))
         each = clipped.noise_scales(self._multiplier, self._relation)
-        purpose = f"{self._purpose} {step} {self._source.name(clipped.vector)}"
-        vector = self._source.perturb_(clipped.vector, purpose, 0, ends, each, denominator)
+        purpose = f"{self._purpose} {step} {self._source.name(total)}"
+        vector = self._source.perturb_(total, purpose, 0, ends, each, denominator)
         return PrivateGradient(vector, layout, scales=tuple(s / denominator for s in each))
 
 

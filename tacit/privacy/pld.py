@@ -66,20 +66,25 @@ class GaussianPair:
     def output_at(self, loss: Array) -> Array:
         """The output whose loss is given: a quadratic in exp(x/σ²), solved without cancellation."""
         log_c = -0.5 / self.sigma**2
-        ratio = np.exp(loss)
-        linear = (1 - self.p) - ratio * (1 - self.q)
-        if self.q == 0:
-            linear = -np.expm1(loss) - self.p
-        elif self.p == 0:
-            linear = -np.expm1(loss) + ratio * self.q
-        root = np.sqrt(linear**2 + 4 * self.p * self.q * ratio * math.exp(2 * log_c))
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_u = np.where(
-                linear > 0,
-                np.log(2 * self.q * ratio) + log_c - np.log(linear + root),
-                np.log(root - linear) - math.log(2 * self.p) - log_c if self.p else np.inf,
-            )
+            if self.q == 0:
+                linear = np.expm1(loss) + self.p
+                log_u = np.log(np.maximum(linear, 0.0)) - math.log(self.p) - log_c
+            elif self.p == 0:
+                linear = -np.expm1(loss) + np.exp(loss) * self.q
+                log_u = loss + math.log(self.q) + log_c - np.log(np.maximum(linear, 0.0))
+            else:
+                log_u = self._log_u_of_both(np.exp(loss), log_c)
         return np.asarray(self.sigma**2 * log_u)
+
+    def _log_u_of_both(self, ratio: Array, log_c: float) -> Array:
+        linear = (1 - self.p) - ratio * (1 - self.q)
+        root = np.sqrt(linear**2 + 4 * self.p * self.q * ratio * math.exp(2 * log_c))
+        return np.where(
+            linear > 0,
+            np.log(2 * self.q * ratio) + log_c - np.log(linear + root),
+            np.log(root - linear) - math.log(2 * self.p) - log_c,
+        )
 
     def loss_at(self, output: Array) -> Array:
         """ln of the ratio of the two densities."""

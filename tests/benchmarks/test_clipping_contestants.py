@@ -9,9 +9,9 @@ import torch
 from clipping_suite import worker
 from clipping_suite.contestants import CONTESTANTS
 from clipping_suite.contestants.base import Setting, Step
-from clipping_suite.job import Answer, Job
+from clipping_suite.job import Answer, Job, Outcome
 from clipping_suite.processes import Environment
-from clipping_suite.runner import NOT_RUN, Plan, Runner, prepare
+from clipping_suite.runner import NOT_RUN, Plan, Runner, chosen, prepare
 from clipping_suite.torch_network import problem, with_weights
 from clipping_suite.workloads import Workload, named
 
@@ -174,3 +174,13 @@ def test_nothing_is_dropped_in_silence_when_time_is_up(tmp_path: Path) -> None:
         "mlp: settings: plain SGD, tuned: time is up",
         "mlp: settings: JAX vmap + jit: time is up",
     ]
+
+
+def test_the_fastest_setting_is_chosen_or_with_slack_one_of_smaller_micro_batches() -> None:
+    whole, pieces, slow = (
+        Outcome(Setting(piece=piece), times=[seconds])
+        for piece, seconds in ((None, 1.0), (128, 1.05), (64, 1.2))
+    )
+    assert chosen([whole, pieces, slow], 0.0) is whole
+    assert chosen([slow, whole, pieces], 0.1) is pieces
+    assert chosen([slow, whole, pieces], 0.3) is slow

@@ -71,6 +71,15 @@ def test_nothing_keeps_the_sum_without_noise() -> None:
     assert_spread(clipped.vector, 1.0)
 
 
+def test_a_sum_is_noised_only_once() -> None:
+    clipped = zero_sum((1.0,), (1.0,))
+    noise = GaussianNoise(RandomSource.from_seed(0), 1.0)
+    released = noise.privatise(clipped, 0, 1.0).vector.clone()
+    with pytest.raises(NoProofError, match="noised before"):
+        noise.privatise(clipped, 1, 1.0)
+    assert torch.equal(clipped.vector, released)
+
+
 def test_noise_on_a_vector_of_the_callers_leaves_that_vector_alone() -> None:
     values = torch.arange(6.0).view(2, 3)
     found = noised(values, 1.0, "a test", RandomSource.from_seed(0))
