@@ -176,8 +176,8 @@ def _extras(extras: Json) -> list[str]:
         lines += [
             "## A batch of 16,384 in the memory of 64",
             "",
-            "ResNet-18 with GroupNorm; peak memory over the whole process, warm-up included: one step",
-            "on 16,384 records, or 25 steps on 64.",
+            "ResNet-18 with GroupNorm; peak memory over the whole process, warm-up included: one",
+            "step on 16,384 records, or 25 steps on 64.",
             "",
             "| contestant | batch | micro-batches of | peak MB | seconds per step |",
             "|---|---|---|---|---|",

@@ -34,7 +34,7 @@ from tacit.noise.normals import GROUP, normals
 KEY_BYTES = 32
 NONCE_BYTES = 12
 _ENTROPY = "operating-system entropy"
-_BLOCK = 1 << 19
+_BLOCK = 1 << 18
 """Numbers made at once: enough for all threads, few enough for a processor's cache."""
 _ZEROS = memoryview(bytes(4 * _BLOCK))
 _PIECE = 1 << 20

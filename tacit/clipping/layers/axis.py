@@ -16,11 +16,7 @@ class Rows:
 
     count: int
     views: int
-
-    @property
-    def records(self) -> int:
-        """Number of records."""
-        return self.count // self.views
+    records: int
 
 
 def rows_of(batch: Sequence[Tensor], views: int) -> Rows:
@@ -31,7 +27,7 @@ def rows_of(batch: Sequence[Tensor], views: int) -> Rows:
             f"a batch of {count} rows cannot hold {views} views of each record; give every record"
             " as many rows as there are views"
         )
-    return Rows(count, views)
+    return Rows(count, views, count // views)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,9 @@ def raised(squares: Tensor, sizes: Tensor) -> Tensor:
 
 def scaled(tensor: Tensor, factors: Tensor) -> Tensor:
     """Each record of the tensor times its factor."""
-    return tensor * factors.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
+    if factors.dtype != tensor.dtype:
+        factors = factors.to(tensor.dtype)
+    return tensor * factors.view(-1, *[1] * (tensor.dim() - 1))
 
 
 def zeroed(tensor: Tensor, records: Tensor) -> Tensor:
@@ -110,8 +112,11 @@ class Dense(Contribution):
         self._put(factors, total, 0)
 
     def _put(self, factors: Tensor, total: Tensor, kept: int) -> None:
-        flat = self._gradients.reshape(self._gradients.shape[0], -1)
-        factors = factors.to(flat.dtype)
+        flat = self._gradients
+        if flat.dim() != 2:
+            flat = flat.reshape(flat.shape[0], -1)
+        if factors.dtype != flat.dtype:
+            factors = factors.to(flat.dtype)
         if total.is_contiguous():
             total.view(-1).addmv_(flat.t(), factors, beta=kept)
         else:

@@ -76,13 +76,13 @@ class _Linear(Operation):
         if at is None:
             return input_gradient, []
         gradients: Gradients = []
-        outputs = at.arrange(g, 1)
-        squares = squared_rows(outputs) if outputs.shape[1] == 1 else None
+        outputs = at.vectors(g)
+        squares = squared_rows(outputs) if outputs.dim() == 2 else None
         if self._weight_slot is not None:
-            pairs = OuterProducts(at.arrange(x, 1), outputs, at.chooser, squares)
+            pairs = OuterProducts(at.vectors(x), outputs, at.chooser, squares)
             gradients.append((self._weight_slot, pairs))
         if self._bias_slot is not None:
-            summed = outputs[:, 0] if squares is not None else outputs.sum(1)
+            summed = outputs if squares is not None else outputs.sum(1)
             gradients.append((self._bias_slot, Dense(summed, squares)))
         return input_gradient, gradients
 
@@ -90,22 +90,33 @@ class _Linear(Operation):
 class OuterProducts(Mergeable):
     """Record r's gradient is Σ over positions p of outputs[r, p] ⊗ inputs[r, p].
 
-    `squares` are the squared norms of the outputs, where there is one position and who made this
-    needs them as well.
+    Where there is one position it may be left out of what is given: [records, width] instead of
+    [records, positions, width]. `squares` are the squared norms of outputs given like that, where
+    who made this needs them as well.
     """
 
     def __init__(
         self, inputs: Tensor, outputs: Tensor, chooser: Chooser, squares: Tensor | None = None
     ) -> None:
-        self.inputs, self.outputs = inputs, outputs
+        self._inputs, self._outputs = inputs, outputs
         self._chooser = chooser
         self._squares = squares
         self._written_out: Dense | None = None
 
+    @property
+    def inputs(self) -> Tensor:
+        """[records, positions, width]."""
+        return self._inputs.unsqueeze(1) if self._inputs.dim() == 2 else self._inputs
+
+    @property
+    def outputs(self) -> Tensor:
+        """[records, positions, height]."""
+        return self._outputs.unsqueeze(1) if self._outputs.dim() == 2 else self._outputs
+
     def squared_norms(self) -> Tensor:
-        if self.inputs.shape[1] == 1:
-            squares = squared_rows(self.outputs) if self._squares is None else self._squares
-            return squared_rows(self.inputs).mul_(squares)
+        if self._inputs.dim() == 2:
+            squares = squared_rows(self._outputs) if self._squares is None else self._squares
+            return squared_rows(self._inputs).mul_(squares)
         shape = (*self.inputs.shape[1:], self.outputs.shape[2])
         kind = (self.inputs.dtype, self.inputs.device, torch.get_num_threads())
         return self._chooser.pick(("linear", *shape, *kind), self._algorithms(*shape)).run()
@@ -121,7 +132,7 @@ class OuterProducts(Mergeable):
 
         def write_out() -> Tensor:
             self._written_out = Dense(self.per_record())
-            self.inputs = self.outputs = self.inputs.new_empty(0)
+            self._inputs = self._outputs = self._inputs.new_empty(0)
             return self._written_out.squared_norms()
 
         def try_write_out() -> None:
@@ -186,12 +197,14 @@ class OuterProducts(Mergeable):
             self._put(factors, total, 0)
 
     def _put(self, factors: Tensor, total: Tensor, kept: int) -> None:
-        inputs, outputs = self.inputs, self.outputs
-        if inputs.shape[2] < outputs.shape[2]:
+        inputs, outputs = self._inputs, self._outputs
+        if inputs.shape[-1] < outputs.shape[-1]:
             inputs = scaled(inputs, factors)
         else:
             outputs = scaled(outputs, factors)
-        total.addmm_(outputs.flatten(0, 1).t(), inputs.flatten(0, 1), beta=kept)
+        if inputs.dim() == 3:
+            inputs, outputs = inputs.flatten(0, 1), outputs.flatten(0, 1)
+        total.addmm_(outputs.t(), inputs, beta=kept)
 
     def per_record(self) -> Tensor:
         return torch.bmm(self.outputs.mT, self.inputs)
@@ -200,8 +213,8 @@ class OuterProducts(Mergeable):
         if self._written_out is not None:
             self._written_out.silence(records)
             return
-        self.inputs = zeroed(self.inputs, records)
-        self.outputs = zeroed(self.outputs, records)
+        self._inputs = zeroed(self._inputs, records)
+        self._outputs = zeroed(self._outputs, records)
 
     def merged(self, others: Sequence[Contribution]) -> Contribution:
         alike = [self, *(other for other in others if isinstance(other, OuterProducts))]

@@ -29,9 +29,21 @@ class Placement:
         """The tensor as [records, positions, *kept trailing dimensions]."""
         return self.axis.arrange(tensor, kept, self.rows)
 
+    def vectors(self, tensor: Tensor) -> Tensor:
+        """[records, positions, width], or [records, width] where there is one position."""
+        if self._one_each(tensor, 1):
+            return tensor
+        arranged = self.arrange(tensor, 1)
+        return arranged[:, 0] if arranged.shape[1] == 1 else arranged
+
+    def _one_each(self, tensor: Tensor, kept: int) -> bool:
+        """Whether the tensor is as it should be: one position for each record, nothing to sum."""
+        rows = self.rows
+        return rows.views == 1 and tensor.dim() == kept + 1 and tensor.shape[0] == rows.count
+
     def summed(self, tensor: Tensor, kept: int) -> Tensor:
         """The tensor summed over the positions of each record: [records, *kept dimensions]."""
-        if self.rows.views == 1 and tensor.dim() == kept + 1 and len(tensor) == self.rows.count:
+        if self._one_each(tensor, kept):
             return tensor
         arranged = self.arrange(tensor, kept)
         return arranged[:, 0] if arranged.shape[1] == 1 else arranged.sum(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 
 from tacit.clipping.layers.recording import Recording, Stage
 
@@ -15,12 +16,15 @@ def recorded_backward(
     recording.stage = Stage.RECORD
     parameters = recording.slots.parameters
     leaves = [leaf for _, leaf in recording.leaves]
-    _, *gradients = torch.autograd.grad(
-        losses,
-        [recording.anchor, *parameters.values(), *leaves],
-        seeds,
-        retain_graph=retain,
-        allow_unused=True,
+    # The engine itself: what `torch.autograd.grad` asks of tensors first, interception would see.
+    _, *gradients = _engine_run_backward(
+        (losses,),
+        (seeds,),
+        retain,
+        False,
+        (recording.anchor, *parameters.values(), *leaves),
+        allow_unreachable=True,
+        accumulate_grad=False,
     )
     raw, written_out = gradients[: len(parameters)], gradients[len(parameters) :]
     escaped = [name for name, g in zip(parameters, raw, strict=True) if g is not None]

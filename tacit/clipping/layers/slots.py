@@ -16,7 +16,8 @@ from tacit.clipping.contract import Layout
 class Slot:
     """A trainable parameter, or a view of one, as the receiver of a gradient.
 
-    `size`, `stride` and `offset` place the view inside the parameter laid out contiguously.
+    `size`, `stride` and `offset` place the view inside the parameter laid out contiguously;
+    `entire` says that it is all of it.
     """
 
     name: str
@@ -24,10 +25,11 @@ class Slot:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    entire: bool = False
 
     def within(self, parameter: Tensor) -> Tensor:
         """This slot's part of a contiguous tensor of the whole parameter's shape."""
-        if self.size == parameter.shape and self.stride == parameter.stride():
+        if self.entire:
             return parameter
         return parameter.as_strided(
             self.size, self.stride, parameter.storage_offset() + self.offset
@@ -70,7 +72,7 @@ class Slots:
 
     def _slot_of(self, name: str, shape: torch.Size) -> Slot:
         strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
-        return Slot(name, self._groups[name], tuple(shape), tuple(strides), 0)
+        return Slot(name, self._groups[name], tuple(shape), tuple(strides), 0, entire=True)
 
     def names_within(self, module: nn.Module) -> dict[str, str]:
         """The trainable parameters inside a module: its own name for each, and the model's."""
