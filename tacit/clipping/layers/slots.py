@@ -127,7 +127,10 @@ class Slots:
         if _overlaps(tensor) or not base.is_contiguous() or base.dtype != tensor.dtype:
             return None
         offset = int(tensor.storage_offset() - base.storage_offset())
-        return Slot(name, self._groups[name], tuple(tensor.shape), tensor.stride(), offset)
+        size, stride, whole = tuple(tensor.shape), tensor.stride(), self.whole(name)
+        if (size, stride, offset) == (whole.size, whole.stride, 0):
+            return whole
+        return Slot(name, whole.group, size, stride, offset)
 
 
 def _overlaps(view: Tensor) -> bool:
