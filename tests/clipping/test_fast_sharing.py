@@ -12,7 +12,9 @@ from test_fast_support import largest_error
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 
+from tacit.clipping.contract import Layout
 from tacit.clipping.fast import FastEngine
+from tacit.clipping.layers.slots import Slots
 from tacit.clipping.rules import Flat
 
 
@@ -79,6 +81,22 @@ class LanguageModel(nn.Module):
 @pytest.mark.parametrize("records", [1, 4, 5])
 def test_tied_weights_and_shared_positions(records: int) -> None:
     assert largest_error(LanguageModel(tied=True), torch.randint(0, 9, (records, 8))) <= 1
+
+
+def test_a_view_of_all_of_a_parameter_is_the_parameter() -> None:
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(F.linear(x, self.weight).tanh(), self.weight.view(4, 4))
+
+    model = Viewed()
+    slots = Slots(dict(model.named_parameters()), Layout.of(model, Flat(1.0).grouping))
+    assert slots.resolve(model.weight.view(4, 4)) == [slots.whole("weight")]
+    assert slots.resolve(model.weight.t()) != [slots.whole("weight")]
+    assert largest_error(model, torch.randn(5, 4)) <= 1
 
 
 def test_tied_weights_with_views() -> None:
