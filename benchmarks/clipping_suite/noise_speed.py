@@ -27,13 +27,15 @@ def measured(parameters: int) -> dict[str, Any]:
     Noise is what a step does with it: drawn, scaled, added to the clipped sum and divided.
     """
     layout = Layout(("all",), (torch.Size([parameters]),), (0,))
-    clipped = ClippedSum(torch.zeros(parameters), layout, (1.0,), (1.0,))
+    total = torch.zeros(parameters)
     mechanism = GaussianNoise(RandomSource.from_entropy(), 1.0)
     weights = torch.zeros(parameters, requires_grad=True)
     weights.grad = torch.ones(parameters)
     optimizer = torch.optim.SGD([weights], lr=0.01)
     update = _median(optimizer.step)
-    noise = _median(lambda: mechanism.privatise(clipped, 0, 1.0))
+    noise = _median(
+        lambda: mechanism.privatise(ClippedSum(total, layout, (1.0,), (1.0,)), 0, 1.0)
+    )
     return {
         "native": native_available(),
         "parameters": parameters,
