@@ -33,9 +33,7 @@ def measured(parameters: int) -> dict[str, Any]:
     weights.grad = torch.ones(parameters)
     optimizer = torch.optim.SGD([weights], lr=0.01)
     update = _median(optimizer.step)
-    noise = _median(
-        lambda: mechanism.privatise(ClippedSum(total, layout, (1.0,), (1.0,)), 0, 1.0)
-    )
+    noise = _median(lambda: mechanism.privatise(ClippedSum(total, layout, (1.0,), (1.0,)), 0, 1.0))
     return {
         "native": native_available(),
         "parameters": parameters,
