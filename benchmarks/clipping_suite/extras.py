@@ -146,6 +146,7 @@ def large_batches(environment: Environment, threads: int) -> list[Json]:
                     "title": CONTESTANTS[name].title,
                     "batch": workload.batch,
                     "piece": piece,
+                    "steps": job.warmup + job.steps,
                     "status": outcome.status,
                     "reason": outcome.reason,
                     "memory": outcome.memory_with_warmup,

@@ -101,6 +101,7 @@ def results() -> dict[str, Any]:
                     "title": "tacit, torch only",
                     "batch": 16384,
                     "piece": 64,
+                    "steps": 1,
                     "status": "ok",
                     "reason": "",
                     "memory": 812.0,
@@ -143,7 +144,7 @@ def test_the_page_shows_every_contestant_and_whether_aims_are_met(results: dict[
     assert "| tacit, torch only | 30.0 | 4.0 | 7.5 |" in text
     assert "| tacit, native | absent | | |" in text
     assert "6.187000 (grid 1e-05) | 1.6e-04 |" in text
-    assert "| tacit, torch only | 16384 | 64 | 812 | 300.50 |" in text
+    assert "| tacit, torch only | 16384 | 64 | 1 | 812 | 300.50 |" in text
     assert "a processor, 2 cores, 2 threads" in text
     assert "- peers: opacus 1.6.0" in text
     tables = [line for line in text.splitlines() if line.startswith("| title of")]
