@@ -109,6 +109,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
     if load > 0.5:
         console.print(f"[yellow]the load is {load:.2f}: other work disturbs the timings[/yellow]")
     plan = planned(options)
+    command = shlex.join(["python", "benchmarks/clipping.py", *neutral(arguments)])
     everything = list(QUICK if options.quick else WORKLOADS)
     names = everything if options.workloads is None else options.workloads
     limit = min(options.time_limit, _QUICK_TIME_LIMIT) if options.quick else options.time_limit
@@ -123,9 +124,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
         def store() -> Json:
             results = {
                 "run": {
-                    "command": shlex.join(
-                        ["python", "benchmarks/clipping.py", *neutral(arguments)]
-                    ),
+                    "command": command,
                     "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
                     "minutes": (time.monotonic() - start) / 60,
                     "load_before": load,
@@ -150,7 +149,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
         stop = start + 60 * _QUICK_MINUTES if options.quick else math.inf
         for place, name in enumerate(names):
             share = max(0.0, stop - time.monotonic()) / (len(names) - place)
-            measured[name] = runner.measure(named(name), share)
+            measured[name] = {**runner.measure(named(name), share), "command": command}
             table.show(measured[name], console)
             store()
         if not (options.no_extras or options.quick):

@@ -145,6 +145,10 @@ def _workload(workload: Json) -> list[str]:
                 notes.append(f"- {contestant['title']}, {tried['setting']}: {reason}")
     if notes:
         lines += ["", "Settings left out:", "", *notes]
+    if "command" in workload:
+        lines += ["", f"Measured by `{workload['command']}`."]
+    if "caveat" in workload:
+        lines += ["", workload["caveat"]]
     return [*lines, ""]
 
 

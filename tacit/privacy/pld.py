@@ -67,7 +67,9 @@ class GaussianPair:
         """The output whose loss is given: a quadratic in exp(x/σ²), solved without cancellation."""
         log_c = -0.5 / self.sigma**2
         with np.errstate(divide="ignore", invalid="ignore"):
-            if self.q == 0:
+            if self.p == self.q == 0:
+                log_u = np.where(loss < 0, -np.inf, np.inf)
+            elif self.q == 0:
                 linear = np.expm1(loss) + self.p
                 log_u = np.log(np.maximum(linear, 0.0)) - math.log(self.p) - log_c
             elif self.p == 0:

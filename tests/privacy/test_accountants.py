@@ -194,3 +194,8 @@ def test_pairs_without_a_proof_are_refused() -> None:
 def test_meaningless_delta_is_refused(delta: float) -> None:
     with pytest.raises(ArgumentError, match="delta"):
         accountants.epsilon(events.gaussian(1.0), delta)
+
+
+def test_records_that_are_never_sampled_cost_nothing() -> None:
+    event = events.repeated(events.poisson(0.0, events.gaussian(1.0)), 5)
+    assert accountants.epsilon(event, 1e-5) == 0.0
