@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import is_
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 class Structure:
@@ -27,9 +28,15 @@ class Structure:
         self._model = model
         self.modules = tuple(model.modules())
         self.parameters = dict(model.named_parameters())
+        devices = {p.device for p in self.parameters.values()}
+        self.accelerators: set[torch.device] = {d for d in devices if d.type != "cpu"}
         self._known = [
             (m, type(m), _Entries(m._modules), _Entries(m._parameters)) for m in self.modules
         ]
+
+    def buffers(self) -> list[Tensor]:
+        """The buffers as they are now: unlike parameters, they may be replaced at any step."""
+        return [b for m in self.modules for b in m._buffers.values() if b is not None]
 
     def current(self) -> Structure:
         """This, or a new one if a module or parameter was replaced, added, removed or renamed, or

@@ -16,12 +16,13 @@ from tacit.clipping.contract import (
     LossFunction,
     check_losses,
 )
-from tacit.clipping.layers import ALONE, REWRITES, RULES
+from tacit.clipping.layers import ALONE, READERS, REWRITES, RULES
 from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
 from tacit.clipping.layers.passes import probe, recorded_backward
+from tacit.clipping.layers.reading import read_backward, uses_read
 from tacit.clipping.layers.recording import Recording, RecordsMixedError, SmallerBatchError
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.validation import refuse_mixing, suspects_among
@@ -30,6 +31,8 @@ from tacit.errors import ModelError
 from tacit.structure import Structure
 
 DEFAULT_MEMORY_CEILING = 512 << 20
+_QUICKLY_COPIED = 64 << 10
+"""Bytes of buffers that may be kept aside for every forward pass."""
 
 
 class FastEngine:
@@ -121,7 +124,7 @@ class FastEngine:
         self._units: dict[str, Unit] = {}
         self._known: dict[Hashable, Axis] = {}
         self._declined: set[Hashable] = set()
-        self._steady = False
+        self._steady = self._readable = False
         self._structure = structure
 
     def _recordings(
@@ -139,15 +142,60 @@ class FastEngine:
                 yield from self._recordings(loss, part, rows_of(part, rows.views), slots)
 
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
-        """Record a micro-batch; as often as it takes to find which modules need to be units."""
-        world = None if self._steady else World(self._model)
+        """Record a micro-batch: intercepted at first, then read off its graph where that works.
+
+        What can be read is read from the first batch on, so that the bits of a sum do not depend
+        on how many came before it in this process.
+        """
+        first = not self._steady
+        before = World(self._structure) if first or self._readable else None
+        if first:
+            recording = self._intercepted(loss, batch, rows, slots, before)
+            self._readable = not self._units and self._buffers_are_small()
+            if not self._readable:
+                return recording
+            del recording
+        if before is not None and self._readable:
+            if first:
+                before.restore()
+            read = self._read(loss, batch, rows, slots)
+            if read is not None:
+                return read
+            before.restore()
+            self._readable = not first
+        return self._intercepted(loss, batch, rows, slots, before)
+
+    def _buffers_are_small(self) -> bool:
+        sizes = (b.numel() * b.element_size() for b in self._structure.buffers())
+        return sum(sizes) <= _QUICKLY_COPIED
+
+    def _recording(self, rows: Rows, slots: Slots) -> Recording:
+        groups = len(self.rule.bounds)
+        return Recording(slots, rows, groups, self._chooser, self._known, self._declined)
+
+    def _read(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording | None:
+        """Record without interception; None where the graph holds uses that cannot be read."""
+        recording = self._recording(rows, slots)
+        with torch.enable_grad():
+            losses = loss(self._model, batch)
+        check_losses(losses, rows.count)
+        found = uses_read(losses, recording, READERS)
+        if found is None:
+            return None
+        if found:
+            read_backward(losses, torch.full_like(losses, 1 / rows.views), found, recording)
+        return recording
+
+    def _intercepted(
+        self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots, world: World | None
+    ) -> Recording:
+        """Record by interception; as often as it takes to find which modules need to be units."""
         while True:
             allowed = self._records_at_once(slots)
             if rows.records > allowed:
                 raise SmallerBatchError(allowed)
             slots.forget_lookups()
-            groups, known = len(self.rule.bounds), self._known
-            recording = Recording(slots, rows, groups, self._chooser, known, self._declined)
+            recording = self._recording(rows, slots)
             try:
                 escaped = self._attempt(loss, batch, recording)
             except NotPerRecordError as error:
@@ -168,7 +216,7 @@ class FastEngine:
                 raise
             else:
                 if not escaped:
-                    if world is not None and rows.records > 1:
+                    if world is not None and not self._steady and rows.records > 1:
                         self._refuse_dependence(loss, batch, rows, world.random_numbers_drawn)
                         self._steady = True
                     return recording
@@ -209,7 +257,7 @@ class FastEngine:
         half is replaced by copies of it, which leaves dropout as it was; then, unless the loss
         draws random numbers, the first half is taken alone.
         """
-        before = World(self._model)
+        before = World(self._structure)
 
         def losses(rows: Tensor | slice) -> tuple[Tensor, Tensor]:
             before.restore()
@@ -240,6 +288,7 @@ class FastEngine:
 
     def _enclose(self, names: Sequence[str], reason: str) -> None:
         """Let the innermost module around each name that is not yet a unit become one."""
+        self._readable = False
         modules = dict(self._model.named_modules())
         units = [_enclosing(name, modules, self._units) for name in names]
         for name, unit in zip(names, units, strict=True):

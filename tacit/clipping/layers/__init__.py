@@ -2,6 +2,7 @@
 
 `RULES` maps torch functions to rules for calls with trainable parameters, `REWRITES` to
 replacements that are made of such calls, `ALONE` to those inside modules that run record by record.
+`READERS` maps nodes of autograd's graph to what a rule would have found at the call.
 Modules are not looked at: a layer is what it calls.
 """
 
@@ -15,12 +16,13 @@ import torch.nn.functional as F
 
 from tacit.clipping.layers import elementwise, recurrent, reopened
 from tacit.clipping.layers.bag import embedding_bag
-from tacit.clipping.layers.conv import convolution, transposed_convolution
-from tacit.clipping.layers.embedding import embedding, embedding_of_one_record
+from tacit.clipping.layers.conv import convolution, read_convolution, transposed_convolution
+from tacit.clipping.layers.embedding import embedding, embedding_of_one_record, read_embedding
 from tacit.clipping.layers.layer_norm import layer_norm, rms_norm
-from tacit.clipping.layers.linear import linear, matmul
+from tacit.clipping.layers.linear import linear, matmul, read_affine, read_linear
 from tacit.clipping.layers.normalisation import batch_norm, group_norm, instance_norm
 from tacit.clipping.layers.operation import Rule
+from tacit.clipping.layers.reading import Reader
 
 RULES: Mapping[Callable[..., Any], Rule] = {
     F.linear: linear,
@@ -63,3 +65,9 @@ REWRITES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     torch.rnn_relu_cell: recurrent.cell(recurrent.relu_step),
 }
 ALONE: Mapping[Callable[..., Any], Callable[..., Any]] = {F.embedding: embedding_of_one_record}
+READERS: Mapping[str, Reader] = {
+    "AddmmBackward0": read_affine,
+    "MmBackward0": read_linear,
+    "ConvolutionBackward0": read_convolution,
+    "EmbeddingBackward0": read_embedding,
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from tacit.clipping.layers.contributions import Dense
 from tacit.clipping.layers.conv_geometry import Geometry, Problem, spread
 from tacit.clipping.layers.kernels import Kernels
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
-from tacit.clipping.layers.slots import Slot, Slots
+from tacit.clipping.layers.slots import Met, Slot, Slots
 
 
 def convolution(
@@ -63,6 +64,20 @@ def transposed_convolution(
     steps, pads, gaps = spread(stride, dims), spread(padding, dims), spread(dilation, dims)
     geometry = Geometry(steps, pads, gaps, groups)
     return input, _Convolution(weight, bias, geometry, spread(output_padding, dims), slots)
+
+
+def read_convolution(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+    """Reader for every convolution and transposed convolution of a batch."""
+    x, weight, bias = met
+    if x is not None or weight is None or any(m is not None and m.transposed for m in met):
+        return None
+    geometry = Geometry(
+        *(node._saved_stride, node._saved_padding, node._saved_dilation, node._saved_groups)
+    )
+    extra = node._saved_output_padding if node._saved_transposed else None
+    slots = [None if m is None else parameters.whole(m.name) for m in (weight, bias)]
+    kernels = parameters.parameters[weight.name]
+    return node._saved_input, _Convolution(kernels, None, geometry, extra, slots)
 
 
 class _Convolution(Operation):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ from tacit.clipping.layers.contributions import (
 )
 from tacit.clipping.layers.linear import OuterProducts
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
-from tacit.clipping.layers.slots import Lookup, Slot, Slots
+from tacit.clipping.layers.slots import Lookup, Met, Slot, Slots
 from tacit.errors import ModelError
 
 _TABLE = 16 << 20
@@ -49,6 +50,16 @@ def embedding(
     elif padding_idx < 0:
         padding_idx += weight.shape[0]
     return input, _Embedding(weight.detach(), padding_idx, slots[0])
+
+
+def read_embedding(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+    """Reader for rows of a table."""
+    (table,) = met
+    if table is None or table.transposed:
+        return None
+    refuse_data_dependent_options(None, node._saved_scale_grad_by_freq, node._saved_sparse)
+    weight, slot = parameters.parameters[table.name], parameters.whole(table.name)
+    return node._saved_indices, _Embedding(weight, node._saved_padding_idx, slot)
 
 
 def embedding_of_one_record(

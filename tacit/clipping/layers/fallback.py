@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from tacit.clipping.layers.recording import Recording, Use
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.world import World, equal_up_to_rounding
+from tacit.structure import Structure
 
 _LAYOUT = "its inputs and outputs do not have one row after the other"
 _MIXING = (
@@ -145,7 +146,7 @@ class Unit:
 
         Where it draws random numbers, both are compared as in evaluation, without dropout.
         """
-        world = World(self._module)
+        world = World(Structure(self._module))
         with torch.no_grad():
             joint = _tensors(together())
             random = world.random_numbers_drawn

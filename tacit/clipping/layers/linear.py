@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ from tacit.clipping.layers.contributions import (
     zeroed,
 )
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
-from tacit.clipping.layers.slots import Slot, Slots
+from tacit.clipping.layers.slots import Met, Slot, Slots
 
 _TRIAL_RECORDS = 32
 _CACHE = 16 << 20
@@ -39,6 +40,31 @@ def linear(
     if slots is None or weight.dim() != 2:
         return None
     return input, _Linear(weight.detach(), None if bias is None else bias.detach(), *slots)
+
+
+def read_linear(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+    """Reader for a matrix of activations times a transposed weight."""
+    x, weight = met
+    if x is not None or weight is None or not weight.transposed:
+        return None
+    matrix = parameters.parameters[weight.name]
+    return node._saved_self, _Linear(matrix, None, parameters.whole(weight.name), None)
+
+
+def read_affine(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+    """Reader for the same with a bias, which may be frozen."""
+    bias, x, weight = met
+    if x is not None or weight is None or not weight.transposed:
+        return None
+    matrix = parameters.parameters[weight.name]
+    slot = None
+    if bias is not None:
+        slot = parameters.whole(bias.name)
+        if bias.transposed or slot.size != matrix.shape[:1]:
+            return None
+    if not node._saved_alpha == node._saved_beta == 1:
+        return None
+    return node._saved_mat1, _Linear(matrix, None, parameters.whole(weight.name), slot)
 
 
 def matmul(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,13 @@ class Lookup:
     version: int
 
 
+class Met(NamedTuple):
+    """A trainable parameter as an argument of a torch function, perhaps transposed first."""
+
+    name: str
+    transposed: bool
+
+
 class Slots:
     """The trainable parameters of a model, found again by identity during a forward pass."""
 
@@ -73,6 +81,10 @@ class Slots:
     def _slot_of(self, name: str, shape: torch.Size) -> Slot:
         strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
         return Slot(name, self._groups[name], tuple(shape), tuple(strides), 0, entire=True)
+
+    def name_of(self, tensor: Tensor) -> str | None:
+        """The name of a trainable parameter, None for any other tensor."""
+        return self._names.get(id(tensor))
 
     def names_within(self, module: nn.Module) -> dict[str, str]:
         """The trainable parameters inside a module: its own name for each, and the model's."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from tacit.structure import Structure
 
 
 class World:
     """Random states and buffers as they were before a forward pass."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    def __init__(self, structure: Structure) -> None:
+        self._buffers = [(buffer, buffer.clone()) for buffer in structure.buffers()]
         self._random = torch.get_rng_state()
-        devices = {p.device for p in model.parameters() if p.device.type != "cpu"}
-        self._elsewhere = [(d, torch.get_device_module(d).get_rng_state(d)) for d in devices]
+        self._elsewhere = [
+            (d, torch.get_device_module(d).get_rng_state(d)) for d in structure.accelerators
+        ]
 
     @property
     def random_numbers_drawn(self) -> bool:

@@ -1,0 +1,118 @@
+"""Uses of parameters read off autograd's graph, after a forward pass that nobody intercepted.
+
+Interception costs Python at every call of a torch function, and again on the way back. Where the
+graph consists of what readers know, it says as much: which inputs met which parameters, and where
+their gradients will arrive. Autograd then goes back without a line of Python, and computes input
+gradients alone, because nobody asks it for those of parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge, Node, _engine_run_backward
+
+from tacit.clipping.layers.axis import candidates
+from tacit.clipping.layers.operation import Match, Operation
+from tacit.clipping.layers.recording import Recording, Stage, Use
+from tacit.clipping.layers.slots import Met, Slots
+
+_LEAF, _TRANSPOSITION = "torch::autograd::AccumulateGrad", "TBackward0"
+
+
+Reader = Callable[[Slots, Any, "Sequence[Met | None]"], "Match | None"]
+"""Given a node and the parameters among its arguments, the input and operation behind it.
+
+None where it is not what the reader knows; otherwise the operation has a slot for each parameter.
+"""
+
+
+class Read(NamedTuple):
+    """One use of parameters: where its gradient arrives, and what it goes through."""
+
+    node: Node
+    x: Tensor
+    operation: Operation
+    use: Use
+
+
+def uses_read(
+    losses: Tensor, recording: Recording, readers: Mapping[str, Reader]
+) -> list[Read] | None:
+    """All uses of trainable parameters behind the losses, the latest first.
+
+    Guarantee: every way from the losses to a trainable parameter leads through one of them. None
+    where that cannot be said: a use has no reader or has not shown before where its records lie, a
+    parameter is used more than once, or the graph has a function of the user's own.
+    """
+    slots, rows = recording.slots, recording.rows
+    found: list[Read] = []
+    used: set[str] = set()
+    visited: set[Node] = set()
+    waiting = [losses.grad_fn] if losses.grad_fn is not None else []
+    if losses.requires_grad and not waiting:
+        return None
+    while waiting:
+        node = waiting.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        if isinstance(node, BackwardCFunction):
+            return None
+        met: list[Met | None] = []
+        for following, _ in node.next_functions:
+            parameter = None if following is None else _met(following, slots)
+            met.append(parameter)
+            if parameter is not None:
+                if parameter.name in used:
+                    return None
+                used.add(parameter.name)
+            elif following is not None:
+                waiting.append(following)
+        if not any(met):
+            continue
+        reader = readers.get(node.name())
+        match = reader(slots, node, met) if reader is not None else None
+        if match is None:
+            return None
+        x, operation = match
+        axes = candidates(operation.leading(x), rows)
+        use = recording.use(operation.slots, axes, x.dim()) if axes else None
+        if use is None or not use.settled:
+            return None
+        found.append(Read(node, x, operation, use))
+    found.sort(key=lambda read: -read.node._sequence_nr())
+    return found
+
+
+def read_backward(
+    losses: Tensor, seeds: Tensor, found: Sequence[Read], recording: Recording
+) -> None:
+    """One backward pass as far as the uses found, then what each of them records."""
+    recording.stage = Stage.RECORD
+    edges = tuple(GradientEdge(read.node, 0) for read in found)
+    gradients = _engine_run_backward(
+        (losses,), (seeds,), False, False, edges, allow_unreachable=True, accumulate_grad=False
+    )
+    with torch.no_grad():
+        for (_, x, operation, use), g in zip(found, gradients, strict=True):
+            if g is not None:
+                use.back(operation, x.detach(), (), g, False)
+
+
+def _met(node: Any, slots: Slots) -> Met | None:
+    name = node.name()
+    transposed = name == _TRANSPOSITION
+    if transposed:
+        ((behind, _),) = node.next_functions
+        if behind is None:
+            return None
+        node, name = behind, behind.name()
+    if name != _LEAF:
+        return None
+    found = slots.name_of(node.variable)
+    return None if found is None else Met(found, transposed)
