@@ -95,7 +95,8 @@ class PrivateOptimizer:
         self._structure = self._structure.current()
         parameters = self._structure.parameters
         for name, value in gradient.layout.views(gradient.vector).items():
-            parameters[name].grad = _laid_like(parameters[name], value)
+            parameter = parameters[name]
+            parameter.grad = _laid_like(parameter, value)
         self._lay_out_state()
         self.inner.step()
         self._forget_gradients()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import is_
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +29,7 @@ class Structure:
         self.parameters = dict(model.named_parameters())
         devices = {p.device for p in self.parameters.values()}
         self.accelerators: set[torch.device] = {d for d in devices if d.type != "cpu"}
-        self._known = [
-            (m, type(m), _Entries(m._modules), _Entries(m._parameters)) for m in self.modules
-        ]
+        self._known = [(m, type(m), _held(m._modules), _held(m._parameters)) for m in self.modules]
 
     def buffers(self) -> list[Tensor]:
         """The buffers as they are now: unlike parameters, they may be replaced at any step."""
@@ -44,24 +41,18 @@ class Structure:
         for module, kind, modules, parameters in self._known:
             if (
                 type(module) is not kind
-                or modules.differ_from(module._modules)
-                or parameters.differ_from(module._parameters)
+                or ((module._modules or modules) and _held(module._modules) != modules)
+                or ((module._parameters or parameters) and _held(module._parameters) != parameters)
             ):
                 return Structure(self._model)
         return self
 
 
-class _Entries:
-    """The names of a mapping and what they stood for, compared by identity."""
+def _held(mapping: Mapping[str, object]) -> tuple[list[str], list[int]] | None:
+    """The names of a mapping and the identities of what they stand for, None for an empty one.
 
-    def __init__(self, mapping: Mapping[str, object]) -> None:
-        names, values = zip(*mapping.items(), strict=True) if len(mapping) else ((), ())
-        self._names: tuple[str, ...] = names
-        self._values: tuple[object, ...] = values
-
-    def differ_from(self, now: Mapping[str, object]) -> bool:
-        if not isinstance(now, dict):
-            now = dict(now.items())  # TorchScript has a mapping of its own
-        if not now:
-            return bool(self._names)
-        return tuple(now) != self._names or not all(map(is_, now.values(), self._values))
+    Identities stay taken for as long as `Structure` holds the modules and parameters themselves.
+    """
+    if not isinstance(mapping, dict):
+        mapping = dict(mapping.items())  # TorchScript has a mapping of its own
+    return ([*mapping], [*map(id, mapping.values())]) if mapping else None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -47,8 +48,20 @@ class Layout:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """The flat vector cut into tensors of the parameters' shapes, sharing its memory."""
-        parts = vector.split(self.sizes)
-        return {n: part.view(s) for n, part, s in zip(self.names, parts, self.shapes, strict=True)}
+        assert vector.shape == (self.size,) and vector.is_contiguous()
+        start = vector.storage_offset()
+        return {
+            name: vector.as_strided(shape, strides, start + offset)
+            for name, shape, strides, offset in self._places
+        }
+
+    @cached_property
+    def _places(self) -> list[tuple[str, torch.Size, tuple[int, ...], int]]:
+        """Name, shape, strides and first element of each parameter: `views` is called twice in
+        every step, and views of splits take twice as long."""
+        offsets = accumulate(self.sizes, initial=0)
+        strides = (tuple(math.prod(s[d + 1 :]) for d in range(len(s))) for s in self.shapes)
+        return list(zip(self.names, self.shapes, strides, offsets, strict=False))
 
 
 class ClippingRule(Protocol):

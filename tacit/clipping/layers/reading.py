@@ -22,6 +22,7 @@ from tacit.clipping.layers.recording import Recording, Stage, Use
 from tacit.clipping.layers.slots import Met, Slots
 
 _LEAF, _TRANSPOSITION = "torch::autograd::AccumulateGrad", "TBackward0"
+_ENDS = {_LEAF, _TRANSPOSITION}
 
 
 Reader = Callable[[Slots, Any, "Sequence[Met | None]"], "Match | None"]
@@ -65,14 +66,18 @@ def uses_read(
             return None
         met: list[Met | None] = []
         for following, _ in node.next_functions:
-            parameter = None if following is None else _met(following, slots)
-            met.append(parameter)
-            if parameter is not None:
-                if parameter.name in used:
+            parameter = None
+            if following is not None:
+                name = following.name()
+                if name in _ENDS:
+                    parameter = _met(following, name, slots)
+                if parameter is None:
+                    waiting.append(following)
+                elif parameter.name in used:
                     return None
-                used.add(parameter.name)
-            elif following is not None:
-                waiting.append(following)
+                else:
+                    used.add(parameter.name)
+            met.append(parameter)
         if not any(met):
             continue
         reader = readers.get(node.name())
@@ -104,15 +109,11 @@ def read_backward(
                 use.back(operation, x.detach(), (), g, False)
 
 
-def _met(node: Any, slots: Slots) -> Met | None:
-    name = node.name()
+def _met(node: Any, name: str, slots: Slots) -> Met | None:
     transposed = name == _TRANSPOSITION
     if transposed:
-        ((behind, _),) = node.next_functions
-        if behind is None:
+        ((node, _),) = node.next_functions
+        if node is None or node.name() != _LEAF:
             return None
-        node, name = behind, behind.name()
-    if name != _LEAF:
-        return None
     found = slots.name_of(node.variable)
     return None if found is None else Met(found, transposed)

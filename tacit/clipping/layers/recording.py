@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Container, Hashable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -46,7 +46,7 @@ class SmallerBatchError(Exception):
 class Recording:
     """Collects every parameter's per-record gradients during one backward pass.
 
-    Guarantee: `squares[r, h]` is the squared norm of record r's gradient in group h over all
+    Guarantee: the squared norms of group h add up to that of a record's gradient in it over all
     uses of all parameters, cross terms between several uses of one parameter included.
     """
 
@@ -69,16 +69,22 @@ class Recording:
         self.leaves: list[tuple[str, Tensor]] = []
         self.uses: list[Use] = []
         self.unverified = False
-        self.selected = torch.empty(0)
-        some = next(iter(slots.parameters.values()))
-        self.anchor = torch.zeros(0, device=some.device, requires_grad=True)
-        wide = torch.promote_types(some.dtype, torch.float32)
-        self._squares = torch.zeros(rows.records, groups, dtype=wide, device=some.device)
-        self._columns = self._squares.unbind(1)
-        self._times_used: Counter[str] = Counter()
-        self._times_run: Counter[str] = Counter()
+        self.selected: Tensor
+        self._squares: list[list[Tensor]] = [[] for _ in range(groups)]
+        self._times_used: dict[str, int] = {}
+        self._times_run: dict[str, int] = {}
         self._entries: Gradients = []
         self._shared: dict[str, Gradients] = {}
+
+    @cached_property
+    def anchor(self) -> Tensor:
+        """Empty, and needs a gradient: it makes what it enters part of a graph."""
+        return torch.zeros(0, device=self._some.device, requires_grad=True)
+
+    @property
+    def _some(self) -> Tensor:
+        """A parameter: all have the same type and device."""
+        return next(iter(self.slots.parameters.values()))
 
     def use(self, slots: Sequence[Slot], candidates: list[Axis], dims: int) -> Use | None:
         """Register one use of parameters; which use it is follows from the order of calls.
@@ -86,18 +92,19 @@ class Recording:
         None when an earlier attempt found that no axis keeps the records of this use apart.
         """
         first = slots[0].name
-        key = (first, self._times_used[first], dims)
+        key = (first, self._times_used.get(first, 0), dims)
         if key in self.declined:
             return None
         if self.stage is Stage.FORWARD:
             for slot in slots:
-                self._times_used[slot.name] += 1
+                self._times_used[slot.name] = self._times_used.get(slot.name, 0) + 1
         return self._register(first, key, candidates, final=False)
 
     def unit_use(self, name: str) -> Use:
         """Register the border of a module that runs record by record."""
-        key = ("unit", name, self._times_run[name])
-        self._times_run[name] += 1
+        times = self._times_run.get(name, 0)
+        key = ("unit", name, times)
+        self._times_run[name] = times + 1
         return self._register(name or "the whole model", key, [Axis(0)], final=True)
 
     def _register(self, name: str, key: Hashable, candidates: list[Axis], *, final: bool) -> Use:
@@ -114,7 +121,7 @@ class Recording:
         """The parameter once per record, differentiable: its gradient is each record's own."""
         value = self.slots.parameters[name].detach()
         leaf = value.expand(self.rows.records, *value.shape).requires_grad_()
-        self._times_used[name] += 1
+        self._times_used[name] = self._times_used.get(name, 0) + 1
         self.leaves.append((name, leaf))
         return leaf
 
@@ -145,11 +152,12 @@ class Recording:
         for name, gradients in self._shared.items():
             self._measure_shared(name, gradients)
         self._shared.clear()
-        if math.isfinite(self._squares.sum().item()):
-            factors = rule.factors(self._squares.sqrt_())
+        squares = self._summed_squares()
+        if math.isfinite(squares.sum().item()):
+            factors = rule.factors(squares.sqrt_())
         else:
-            finite = torch.isfinite(self._squares).all(1)
-            norms = self._squares.masked_fill(~finite[:, None], 0).sqrt()
+            finite = torch.isfinite(squares).all(1)
+            norms = squares.masked_fill(~finite[:, None], 0).sqrt()
             factors = rule.factors(norms).masked_fill(~finite[:, None], 0)
             for _, contribution in self._entries:
                 contribution.silence(~finite)
@@ -171,14 +179,27 @@ class Recording:
 
     def restart(self) -> None:
         """Forget the gradients of a backward pass that has to be repeated."""
-        self._squares.zero_()
+        for parts in self._squares:
+            parts.clear()
         self._entries.clear()
         self._shared.clear()
         self.unverified = False
 
     def _measure(self, slot: Slot, contribution: Contribution) -> None:
-        self._columns[slot.group].add_(contribution.squared_norms())
+        self._squares[slot.group].append(contribution.squared_norms())
         self._entries.append((slot, contribution))
+
+    def _summed_squares(self) -> Tensor:
+        """Squared norms as [records, groups]."""
+        some = self._some
+        wide = torch.promote_types(some.dtype, torch.float32)
+        columns = [
+            torch.stack(parts).sum(0)
+            if parts
+            else torch.zeros(self.rows.records, dtype=wide, device=some.device)
+            for parts in self._squares
+        ]
+        return torch.stack(columns, 1)
 
     def _measure_shared(self, name: str, gradients: Gradients) -> None:
         by_slot: dict[Slot, list[Contribution]] = {}
