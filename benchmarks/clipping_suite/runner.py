@@ -25,6 +25,8 @@ Json = dict[str, Any]
 NOT_RUN = "not run"
 _TIME_IS_UP = "time was up"
 _NO_CLIPPING = 1e30
+_TRIED_STEPS, _TRIED_AFTER = 3, 2
+"""Steps of a setting that is tried, and before these: the first ones choose and compile."""
 _OURS_MAY_LOSE = 0.1
 """We must keep to bounds of memory as well; nobody else is made slower for it."""
 
@@ -113,8 +115,8 @@ class Runner:
             scout=True,
             tuned=True,
             threads=self._plan.threads,
-            steps=1,
-            warmup=1,
+            steps=_TRIED_STEPS,
+            warmup=_TRIED_AFTER,
             seconds=min(self._plan.seconds, 1.0),
             longest_step=self._plan.longest_step,
             tolerance=self._plan.tolerance,

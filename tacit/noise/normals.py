@@ -58,8 +58,7 @@ def _exchange_where_odd(quarters: Tensor, one: Tensor, other: Tensor) -> None:
 
 def _radius(words: Tensor) -> Tensor:
     """√(-2 log u) for u = (word + ½) / 2³², from u = m · 2ᵉ with m between √½ and √2."""
-    unsigned = words.long().bitwise_and_((1 << 32) - 1)
-    u = unsigned.float().add_(0.5).mul_(2.0**-32)
+    u = words.view(torch.uint32).float().add_(0.5).mul_(2.0**-32)
     bits = u.view(torch.int32)
     exponent = (bits - 0x3F3504F3).bitwise_right_shift_(23)
     f = bits.sub_(exponent << 23).view(torch.float32).sub_(1)

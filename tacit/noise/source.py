@@ -104,10 +104,11 @@ class RandomSource:
             return kernels.normals(key, nonce, count)
         stream = _cipher(key, nonce)
         out = torch.empty(-(-count // GROUP) * GROUP, dtype=torch.float32, device="cpu")
-        words = bytearray(4 * min(len(out), _BLOCK))
+        words = torch.empty(min(len(out), _BLOCK), dtype=torch.int32, device="cpu")
         for part in out.split(_BLOCK) if count else ():
-            stream.update_into(_ZEROS[: len(words)], words)
-            normals(torch.frombuffer(words, dtype=torch.int32)[: len(part)], part)
+            drawn = words[: len(part)]
+            stream.update_into(_ZEROS[: 4 * len(part)], drawn.numpy().view(np.uint8).data)
+            normals(drawn, part)
         return out[:count]
 
     def perturb_(

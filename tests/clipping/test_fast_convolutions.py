@@ -65,7 +65,7 @@ def test_every_algorithm(problem: Problem) -> None:
         kernels.add_weighted(factors, total)
         torch.testing.assert_close(total - 1, torch.tensordot(factors, expected, 1), msg=name)
         torch.testing.assert_close(kernels.per_record(), expected, msg=name)
-        algorithm.trial()
+        algorithm.trial(records)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -96,7 +96,7 @@ def test_every_algorithm_for_sequences(
     for index in range(len(OuterProducts(x, g, CHOOSER)._algorithms(positions, inputs, outputs))):
         products = OuterProducts(x, g, CHOOSER)
         algorithm = products._algorithms(positions, inputs, outputs)[index]
-        algorithm.trial()
+        algorithm.trial(records)
         torch.testing.assert_close(algorithm.run(), expected.flatten(1).square().sum(1))
         total = torch.zeros(outputs, inputs, dtype=torch.float64)
         products.add_weighted(factors, total)
@@ -107,14 +107,14 @@ def algorithm(name: str, cost: float, memory: int, calls: list[str]) -> Algorith
     def run() -> Tensor:
         return torch.zeros(1)
 
-    return Algorithm(name, cost, memory, run, lambda: calls.append(name))
+    return Algorithm(name, cost, memory, False, run, lambda records: calls.append(name))
 
 
 def test_a_deterministic_choice_never_runs_a_trial() -> None:
     calls: list[str] = []
     choices = [algorithm("dear", 2, 1, calls), algorithm("cheap", 1, 1, calls)]
     chooser = Chooser(deterministic=True, memory_ceiling=10)
-    assert chooser.pick("key", choices).name == "cheap"
+    assert chooser.pick("key", 5, choices).name == "cheap"
     assert not calls
 
 
@@ -122,11 +122,12 @@ def test_measurements_are_remembered() -> None:
     calls: list[str] = []
     choices = [algorithm("a", 1, 1, calls), algorithm("b", 1, 1, calls)]
     chooser = Chooser(deterministic=False, memory_ceiling=10)
-    first = chooser.pick(("remembered",), choices).name
+    first = chooser.pick(("remembered",), 5, choices).name
     tried = len(calls)
     assert tried >= 2
     assert (
-        Chooser(deterministic=False, memory_ceiling=10).pick(("remembered",), choices).name == first
+        Chooser(deterministic=False, memory_ceiling=10).pick(("remembered",), 5, choices).name
+        == first
     )
     assert len(calls) == tried
 
@@ -139,6 +140,6 @@ def test_the_memory_ceiling_comes_first(deterministic: bool) -> None:
         algorithm("least", 99, 4, []),
     ]
     chooser = Chooser(deterministic=deterministic, memory_ceiling=5)
-    assert chooser.pick(("ceiling", deterministic), choices).name in ("small", "least")
+    assert chooser.pick(("ceiling", deterministic), 5, choices).name in ("small", "least")
     none = Chooser(deterministic=deterministic, memory_ceiling=1)
-    assert none.pick(("no room", deterministic), choices).name == "least"
+    assert none.pick(("no room", deterministic), 5, choices).name == "least"

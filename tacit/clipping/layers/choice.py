@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from torch import Tensor
 _REPEATS = 2
 _HOPELESS = 3.0
 _NOT_WORTH_A_TRIAL = 12.0
+_FEW_RECORDS = 32
+_WORTH_KEEPING = 0.85
+"""Gradients are kept if that takes at most such a part of the time."""
 _measured: dict[Hashable, dict[str, float]] = {}
 
 
@@ -18,16 +22,18 @@ _measured: dict[Hashable, dict[str, float]] = {}
 class Algorithm:
     """One exact way to the squared norms of all records.
 
-    `run` does it, and leaves behind what the weighted sum needs. `trial` does as much work per
-    record on a part of the batch, the weighted sum included. `cost` estimates that work in
-    multiplications per record, `memory` is what `run` needs beyond its operands, in bytes.
+    `run` does it, and leaves behind what the weighted sum needs: every record's gradient where it
+    `keeps` them, nothing otherwise. `trial` does the same for so many records, the weighted sum
+    included. `cost` estimates that work in multiplications per record, `memory` is what `run`
+    needs beyond its operands, in bytes.
     """
 
     name: str
     cost: float
     memory: int
+    keeps: bool
     run: Callable[[], Tensor]
-    trial: Callable[[], object]
+    trial: Callable[[int], object]
 
 
 class Chooser:
@@ -41,7 +47,7 @@ class Chooser:
         self.memory_ceiling = memory_ceiling
         self._deterministic = deterministic
 
-    def pick(self, key: Hashable, algorithms: Sequence[Algorithm]) -> Algorithm:
+    def pick(self, key: Hashable, records: int, algorithms: Sequence[Algorithm]) -> Algorithm:
         """The algorithm to use; where none stays below the ceiling, the one that needs least."""
         fitting = [a for a in algorithms if a.memory <= self.memory_ceiling]
         if not fitting:
@@ -50,21 +56,41 @@ class Chooser:
             return fitting[0]
         if self._deterministic:
             return min(fitting, key=lambda a: a.cost)
-        times = _measured.setdefault(key, {})
         least = min(a.cost for a in fitting)
         fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
-        for algorithm in fitting:
+        few = min(records, _FEW_RECORDS)
+        finalists = [
+            _fastest(alike, (key, few), few)
+            for keeps in (False, True)
+            if (alike := [a for a in fitting if a.keeps is keeps])
+        ]
+        if len(finalists) == 1:
+            return finalists[0]
+        # What is kept leaves the processor's cache where records are many: only all of them tell.
+        again, kept = finalists
+        times = _measured.setdefault((key, "all records"), {})
+        for algorithm in finalists:
             if algorithm.name not in times:
-                times[algorithm.name] = _time(algorithm.trial, min(times.values(), default=1e9))
-        return min(fitting, key=lambda a: times[a.name])
+                times[algorithm.name] = _time(algorithm.trial, records, math.inf)
+        return kept if times[kept.name] < _WORTH_KEEPING * times[again.name] else again
 
 
-def _time(trial: Callable[[], object], best: float) -> float:
+def _fastest(algorithms: Sequence[Algorithm], key: Hashable, records: int) -> Algorithm:
+    """The one that was the fastest for so many records when it was tried."""
+    times = _measured.setdefault(key, {})
+    for algorithm in algorithms:
+        if algorithm.name not in times:
+            best = min(times.values(), default=math.inf)
+            times[algorithm.name] = _time(algorithm.trial, records, best)
+    return min(algorithms, key=lambda a: times[a.name])
+
+
+def _time(trial: Callable[[int], object], records: int, best: float) -> float:
     """Seconds that the quickest of a few trials takes; one is enough for a hopeless case."""
-    shortest = float("inf")
+    shortest = math.inf
     for attempt in range(1 + _REPEATS):
         start = time.perf_counter()
-        trial()
+        trial(records)
         elapsed = time.perf_counter() - start
         if elapsed > _HOPELESS * best:
             return elapsed

@@ -24,10 +24,13 @@ from tacit.clipping.layers.conv_geometry import Problem
 from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, padded_pixels
 from tacit.clipping.layers.conv_native import by_kernels, norms_by_kernels, suits_kernels
 
-_TRIAL_RECORDS = 32
 _WORTH_KEEPING = 4
 """Gradients are kept until the factors are known if they take at most so many times the memory
 of the images and output gradients that they come from."""
+
+_CACHED = 16 << 20
+_MOVED_IN_CACHE, _MOVED = 12, 40
+"""What it costs to write an element of a gradient and to read it again, in multiplications."""
 
 Measure = Callable[[Problem], Tensor]
 
@@ -50,11 +53,10 @@ class Kernels(Mergeable):
             *(self._held.images, x.dtype, x.device, x.is_contiguous(), g.is_contiguous()),
             torch.get_num_threads(),
         )
-        return self._chooser.pick(key, self._algorithms(self._held)).run()
+        algorithms = self._algorithms(self._held)
+        return self._chooser.pick(key, self._held.records, algorithms).run()
 
     def _algorithms(self, problem: Problem) -> list[Algorithm]:
-        few = problem.part(0, min(problem.records, _TRIAL_RECORDS))
-        ones = problem.x.new_ones(few.records)
         item = problem.x.element_size()
         operands = item * (problem.x.numel() + problem.g.numel())
         kept = item * problem.records * problem.weights
@@ -63,21 +65,22 @@ class Kernels(Mergeable):
             self._held = _by_record(way, problem)
             return self._held.squared_norms()
 
-        def try_write_out(way: WriteOut) -> None:
-            written = _by_record(way, few)
+        def try_write_out(way: WriteOut, records: int) -> None:
+            written = _by_record(way, problem.part(0, records))
             written.squared_norms()
-            written.weighted(ones)
+            written.weighted(problem.x.new_ones(records))
 
-        def try_measure(way: Measure) -> None:
+        def try_measure(way: Measure, records: int) -> None:
+            few = problem.part(0, records)
             way(few)
-            few.summed(ones, problem.x.new_empty(problem.kernel))
+            few.summed(problem.x.new_ones(records), problem.x.new_empty(problem.kernel))
 
         return [
-            Algorithm(name, cost, kept, partial(write_out, way), partial(try_write_out, way))
+            Algorithm(name, cost, kept, True, partial(write_out, way), partial(try_write_out, way))
             for name, cost, way in _ways_to_write_out(problem)
             if kept <= _WORTH_KEEPING * operands
         ] + [
-            Algorithm(name, cost, memory, partial(way, problem), partial(try_measure, way))
+            Algorithm(name, cost, memory, False, partial(way, problem), partial(try_measure, way))
             for name, cost, memory, way in _ways_to_measure(problem)
         ]
 
@@ -112,7 +115,8 @@ class Kernels(Mergeable):
 def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]]:
     """Name, cost in multiplications per record, and function."""
     groups, (outputs, channels, *taps) = problem.geometry.groups, problem.kernel
-    moved = 8 * problem.weights
+    kept = problem.x.element_size() * problem.records * problem.weights
+    moved = (_MOVED if kept > _CACHED else _MOVED_IN_CACHE) * problem.weights
 
     def cost(products: int, width: int, copied: float) -> float:
         height = _full_lanes(outputs // groups)
@@ -124,7 +128,7 @@ def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]
     if not _planar(problem):
         return
     if suits_kernels(problem):
-        yield "kernels", moved / 2 + _kernels_cost(problem), by_kernels
+        yield "kernels", moved + _kernels_cost(problem), by_kernels
     high, wide = taps
     yield "windows, channels last", cost(1, problem.window, 4 * unfolded), by_windows_last
     along_rows = cost(high, channels * wide, 8 * unfolded / high)

@@ -25,7 +25,6 @@ from tacit.clipping.layers.contributions import (
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Met, Slot, Slots
 
-_TRIAL_RECORDS = 32
 _CACHE = 16 << 20
 _WORTH_KEEPING = 4
 """Gradients are kept until the factors are known if they take at most so many times the memory
@@ -145,51 +144,57 @@ class OuterProducts(Mergeable):
             return squared_rows(self._inputs).mul_(squares)
         shape = (*self.inputs.shape[1:], self.outputs.shape[2])
         kind = (self.inputs.dtype, self.inputs.device, torch.get_num_threads())
-        return self._chooser.pick(("linear", *shape, *kind), self._algorithms(*shape)).run()
+        algorithms = self._algorithms(*shape)
+        return self._chooser.pick(("linear", *shape, *kind), len(self.inputs), algorithms).run()
 
     def _algorithms(self, positions: int, width: int, height: int) -> list[Algorithm]:
         records, item = self.inputs.shape[0], self.inputs.element_size()
         products = positions * width * height
         written, grams = item * width * height, item * positions**2
-        few = OuterProducts(
-            self.inputs[:_TRIAL_RECORDS], self.outputs[:_TRIAL_RECORDS], self._chooser
-        )
-        ones, total = few.inputs.new_ones(len(few.inputs)), few.inputs.new_empty(height, width)
+
+        def few(records: int) -> OuterProducts:
+            return OuterProducts(self.inputs[:records], self.outputs[:records], self._chooser)
 
         def write_out() -> Tensor:
             self._written_out = Dense(self.per_record())
             self._inputs = self._outputs = self._inputs.new_empty(0)
             return self._written_out.squared_norms()
 
-        def try_write_out() -> None:
-            dense = Dense(few.per_record())
+        def try_write_out(records: int) -> None:
+            dense = Dense(few(records).per_record())
             dense.squared_norms()
-            dense.add_weighted(ones, total)
+            dense.add_weighted(*scratch(records))
 
-        def try_measure(way: Callable[[], Tensor]) -> None:
-            way()
-            few.add_weighted(ones, total)
+        def try_measure(way: Callable[[OuterProducts], Tensor], records: int) -> None:
+            products = few(records)
+            way(products)
+            products.add_weighted(*scratch(records))
+
+        def scratch(records: int) -> tuple[Tensor, Tensor]:
+            return self.inputs.new_ones(records), self.inputs.new_empty(height, width)
 
         algorithms = [
             Algorithm(
                 "gram",
                 positions**2 * (width + height) + products,
                 2 * grams * min(records, _block(2 * grams)),
+                False,
                 self._by_gram,
-                partial(try_measure, few._by_gram),
+                partial(try_measure, OuterProducts._by_gram),
             ),
             Algorithm(
                 "written out twice",
                 2 * products + 4 * width * height,
                 written * min(records, _block(written)),
+                False,
                 self._by_writing_out,
-                partial(try_measure, few._by_writing_out),
+                partial(try_measure, OuterProducts._by_writing_out),
             ),
         ]
         if width * height <= _WORTH_KEEPING * positions * (width + height):
             cost = products + 8 * width * height
-            kept = Algorithm("written out", cost, records * written, write_out, try_write_out)
-            algorithms.append(kept)
+            kept = records * written
+            algorithms.append(Algorithm("written out", cost, kept, True, write_out, try_write_out))
         return algorithms
 
     def _by_gram(self) -> Tensor:
