@@ -28,6 +28,7 @@ from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.validation import refuse_mixing, suspects_among
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.errors import ModelError
+from tacit.process_tuning import give_back_memory
 from tacit.structure import Structure
 
 DEFAULT_MEMORY_CEILING = 512 << 20
@@ -49,6 +50,7 @@ class FastEngine:
     `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm, and all
     gradients that modules without a rule write out: where a batch needs more it is taken in parts.
     Algorithms work in blocks of at most 16 MiB, which a lower ceiling does not make smaller.
+    What trials of algorithms took is given back to the system at the end of that step.
     `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
     timing them, so that the same batches give the same bits in another process.
 
@@ -94,13 +96,15 @@ class FastEngine:
         first = next(iter(slots.parameters.values()))
         total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
         totals = self.layout.views(total)
-        unwritten = set(totals)
+        unwritten, tried = set(totals), self._chooser.trials
         for batch in batches:
             for recording in self._recordings(loss, batch, rows_of(batch, views), slots):
                 with torch.no_grad():
                     recording.finish(self.rule, totals, unwritten)
         for name in unwritten:
             totals[name].zero_()
+        if self._chooser.trials > tried:
+            give_back_memory()
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
     def _take(self, structure: Structure) -> None:

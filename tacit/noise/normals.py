@@ -38,12 +38,12 @@ def normals(words: Tensor, out: Tensor) -> None:
     next place angles.
     """
     radii, angles = words.view(-1, 16, 8, 2).permute(3, 0, 2, 1).contiguous()
+    radii = _radius(radii).view(torch.int32)
     x = (angles << 2).bitwise_right_shift_(2).float().mul_(2.0**-30)
     z = x * x
     sine, cosine = _polynomial(_SINE, z).mul_(x), _polynomial(_COSINE, z)
     _exchange_where_odd(angles, sine.view(torch.int32), cosine.view(torch.int32))
-    signs = angles.bitwise_and_(-(1 << 31))
-    signed = _radius(radii).view(torch.int32).bitwise_xor_(signs).view(torch.float32)
+    signed = radii.bitwise_xor_(angles.bitwise_and_(-(1 << 31))).view(torch.float32)
     pairs = out.view(-1, 8, 2, 16)
     torch.mul(signed, cosine, out=pairs[:, :, 0])
     torch.mul(signed, sine, out=pairs[:, :, 1])

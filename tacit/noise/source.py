@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -98,18 +98,14 @@ class RandomSource:
 
         The same numbers with and without compiled kernels; see `tacit.noise.normals`.
         """
-        key, nonce = self._address(purpose, index, count)
+        address = self._address(purpose, index, count)
         kernels = native.active()
         if kernels is not None:
-            return kernels.normals(key, nonce, count)
-        stream = _cipher(key, nonce)
-        out = torch.empty(-(-count // GROUP) * GROUP, dtype=torch.float32, device="cpu")
-        words = torch.empty(min(len(out), _BLOCK), dtype=torch.int32, device="cpu")
-        for part in out.split(_BLOCK) if count else ():
-            drawn = words[: len(part)]
-            stream.update_into(_ZEROS[: 4 * len(part)], drawn.numpy().view(np.uint8).data)
-            normals(drawn, part)
-        return out[:count]
+            return kernels.normals(*address, count)
+        out = torch.empty(count, dtype=torch.float32, device="cpu")
+        for start, block in _blocks(*address, count):
+            out[start : start + len(block)] = block
+        return out
 
     def perturb_(
         self,
@@ -124,16 +120,18 @@ class RandomSource:
 
         The scale changes after each of `ends`.
         """
+        address = self._address(purpose, index, vector.numel())
         kernels = native.active()
         plain = vector.dtype == torch.float32 and vector.device.type == "cpu"
         if kernels is not None and plain and vector.is_contiguous():
-            address = self._address(purpose, index, vector.numel())
             return kernels.perturb_(vector, *address, ends, scales, divisor)
-        noise = self.normal(purpose, index, vector.numel())
-        sizes = [stop - start for start, stop in pairwise((0, *ends))]
-        for part, scale in zip(noise.split(sizes), scales, strict=True):
-            part.mul_(scale)
-        return vector.add_(noise.to(vector)).div_(divisor)
+        for start, noise in _blocks(*address, vector.numel()):
+            stop = start + len(noise)
+            for (first, last), scale in zip(pairwise((0, *ends)), scales, strict=True):
+                if first < stop and last > start:
+                    noise[max(0, first - start) : last - start].mul_(scale)
+            vector[start:stop].add_(noise.to(vector)).div_(divisor)
+        return vector
 
     def name(self, content: Tensor) -> str:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.
@@ -179,3 +177,19 @@ class RandomSource:
 
 def _cipher(key: bytes, nonce: bytes) -> CipherContext:
     return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
+
+
+def _blocks(key: bytes, nonce: bytes, count: int) -> Iterator[tuple[int, Tensor]]:
+    """Normal numbers without kernels, a block at a time, and where each begins.
+
+    A block is gone when the next one is asked for.
+    """
+    stream = _cipher(key, nonce)
+    whole = -(-count // GROUP) * GROUP
+    words = torch.empty(min(whole, _BLOCK), dtype=torch.int32, device="cpu")
+    numbers = torch.empty(len(words), dtype=torch.float32, device="cpu")
+    for start in range(0, count, _BLOCK):
+        size = min(_BLOCK, whole - start)
+        stream.update_into(_ZEROS[: 4 * size], words[:size].numpy().view(np.uint8).data)
+        normals(words[:size], numbers[:size])
+        yield start, numbers[: min(size, count - start)]

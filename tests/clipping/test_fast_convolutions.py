@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,10 +11,14 @@ from hypothesis import strategies as st
 from test_fast_support import one_thread as one_thread
 from torch import Tensor
 
+from tacit.clipping import fast as fast_module
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.layers import choice
 from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.conv_geometry import Geometry, Problem
 from tacit.clipping.layers.kernels import Kernels
 from tacit.clipping.layers.linear import OuterProducts
+from tacit.clipping.rules import Flat
 
 CHOOSER = Chooser(deterministic=True, memory_ceiling=1 << 30)
 
@@ -65,7 +71,7 @@ def test_every_algorithm(problem: Problem) -> None:
         kernels.add_weighted(factors, total)
         torch.testing.assert_close(total - 1, torch.tensordot(factors, expected, 1), msg=name)
         torch.testing.assert_close(kernels.per_record(), expected, msg=name)
-        algorithm.trial(records)
+        algorithm.trial(problem.records)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -143,3 +149,46 @@ def test_the_memory_ceiling_comes_first(deterministic: bool) -> None:
     assert chooser.pick(("ceiling", deterministic), 5, choices).name in ("small", "least")
     none = Chooser(deterministic=deterministic, memory_ceiling=1)
     assert none.pick(("no room", deterministic), 5, choices).name == "least"
+
+
+@pytest.mark.parametrize(("kept", "chosen"), [(0.5, "kept"), (0.95, "again"), (2.0, "again")])
+def test_gradients_are_kept_only_where_a_whole_batch_shows_it_to_be_worth_it(
+    kept: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a few records keeping is always far ahead here, as it is while they fit into a cache."""
+    seconds = 0.0
+
+    def takes(few: float, many: float) -> Callable[[int], None]:
+        def trial(records: int) -> None:
+            nonlocal seconds
+            seconds += many if records == 500 else few
+
+        return trial
+
+    monkeypatch.setattr("time.perf_counter", lambda: seconds)
+    choices = [
+        Algorithm("kept", 1, 1, True, lambda: torch.zeros(1), takes(0.1, kept)),
+        Algorithm("again", 1, 1, False, lambda: torch.zeros(1), takes(0.9, 1.0)),
+        Algorithm("slower", 1, 1, False, lambda: torch.zeros(1), takes(1.9, 0.1)),
+    ]
+    chooser = Chooser(deterministic=False, memory_ceiling=10)
+    for _ in range(2):
+        assert chooser.pick(("whole batch", kept), 500, choices).name == chosen
+        assert chooser.trials == 5
+
+
+def test_memory_of_trials_is_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(fast_module, "give_back_memory", lambda: calls.append("given back"))
+    monkeypatch.setattr(choice, "_measured", {})
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten())
+    engine = FastEngine(model, Flat(1.0))
+    batch = (torch.randn(4, 1, 6, 6),)
+
+    def loss(model: torch.nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        outputs: Tensor = model(batch[0])
+        return outputs.square().sum(1)
+
+    for _ in range(3):
+        engine.clipped_sum(loss, [batch], 1)
+    assert calls == ["given back"]

@@ -36,7 +36,9 @@ def uneven(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def always(name: str) -> Callable[[Chooser, object, Sequence[Algorithm]], Algorithm]:
-    def pick(self: Chooser, key: object, algorithms: Sequence[Algorithm]) -> Algorithm:
+    def pick(
+        self: Chooser, key: object, records: int, algorithms: Sequence[Algorithm]
+    ) -> Algorithm:
         return next((a for a in algorithms if a.name == name), algorithms[-1])
 
     return pick

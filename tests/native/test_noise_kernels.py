@@ -91,8 +91,10 @@ def test_the_number_of_threads_and_of_values_changes_no_bit(kernels: Library, co
 
 def test_noise_is_added_with_the_bits_of_the_portable_way(kernels: Library) -> None:
     source = RandomSource.from_seed(4)
-    vector = torch.randn(20_003, generator=torch.Generator().manual_seed(1))
-    ends, scales = [1, 5, 260, 260, 9_999, 20_003], [3.0, 0.1, 1e-3, 9.0, 0.7, 1.1]
+    block, count = 1 << 18, 600_003
+    vector = torch.randn(count, generator=torch.Generator().manual_seed(1))
+    ends = [1, 5, 260, 260, 9_999, block, block + 3, 2 * block - 1, count]
+    scales = [3.0, 0.1, 1e-3, 9.0, 0.7, 1.1, 0.5, 0.3, 2.0]
     found = source.perturb_(vector.clone(), "n", 0, ends, scales, 64.3)
     with native.limited_to(0):
         expected = source.perturb_(vector.clone(), "n", 0, ends, scales, 64.3)

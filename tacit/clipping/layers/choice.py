@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -45,6 +45,8 @@ class Chooser:
 
     def __init__(self, *, deterministic: bool, memory_ceiling: int) -> None:
         self.memory_ceiling = memory_ceiling
+        self.trials = 0
+        """How often algorithms were tried so far."""
         self._deterministic = deterministic
 
     def pick(self, key: Hashable, records: int, algorithms: Sequence[Algorithm]) -> Algorithm:
@@ -60,7 +62,7 @@ class Chooser:
         fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
         few = min(records, _FEW_RECORDS)
         finalists = [
-            _fastest(alike, (key, few), few)
+            self._fastest(alike, (key, few), few)
             for keeps in (False, True)
             if (alike := [a for a in fitting if a.keeps is keeps])
         ]
@@ -68,21 +70,24 @@ class Chooser:
             return finalists[0]
         # What is kept leaves the processor's cache where records are many: only all of them tell.
         again, kept = finalists
-        times = _measured.setdefault((key, "all records"), {})
-        for algorithm in finalists:
-            if algorithm.name not in times:
-                times[algorithm.name] = _time(algorithm.trial, records, math.inf)
+        times = self._times(finalists, (key, "all records"), records)
         return kept if times[kept.name] < _WORTH_KEEPING * times[again.name] else again
 
+    def _fastest(self, algorithms: Sequence[Algorithm], key: Hashable, records: int) -> Algorithm:
+        times = self._times(algorithms, key, records)
+        return min(algorithms, key=lambda a: times[a.name])
 
-def _fastest(algorithms: Sequence[Algorithm], key: Hashable, records: int) -> Algorithm:
-    """The one that was the fastest for so many records when it was tried."""
-    times = _measured.setdefault(key, {})
-    for algorithm in algorithms:
-        if algorithm.name not in times:
-            best = min(times.values(), default=math.inf)
-            times[algorithm.name] = _time(algorithm.trial, records, best)
-    return min(algorithms, key=lambda a: times[a.name])
+    def _times(
+        self, algorithms: Sequence[Algorithm], key: Hashable, records: int
+    ) -> Mapping[str, float]:
+        """Seconds that each algorithm took for so many records when it was tried."""
+        times = _measured.setdefault(key, {})
+        for algorithm in algorithms:
+            if algorithm.name not in times:
+                best = min(times.values(), default=math.inf)
+                times[algorithm.name] = _time(algorithm.trial, records, best)
+                self.trials += 1
+        return times
 
 
 def _time(trial: Callable[[int], object], records: int, best: float) -> float:
