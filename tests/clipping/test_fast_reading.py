@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -253,3 +256,60 @@ def test_leaves_of_others_get_no_gradient() -> None:
         assert engine.clipped_sum(loss, [batch], 1).vector.any()
     assert offset.grad is None
     assert all(p.grad is None for p in model.parameters())
+
+
+class Hooked(nn.Module):
+    """Layers whose outputs' gradients are changed on the way back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = []
+        for layer in (self.first, self.second, self.last):
+            x = layer(x.tanh())
+            outputs.append(x)
+        if x.requires_grad:
+            for factor, output in enumerate(outputs, 2):
+                output.register_hook(partial(torch.mul, factor))
+        return x
+
+
+def test_hooks_on_outputs_change_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Hooked().double()
+    engine, batch = FastEngine(model, Flat(CLIP)), batch_of(torch.randn(5, 4).double())
+    for _ in range(2):
+        found = engine.clipped_sum(squared_loss, [batch], 1).vector
+        expected = by_loop(model, Flat(CLIP), batch)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+        monkeypatch.setattr(fast_module, "intercepted", only_read)
+
+
+def test_no_step_that_was_read_outlives_itself() -> None:
+    """Nothing waits for a collector, also after an error on the way back."""
+    model, x = perceptron(), torch.randn(5, 6)
+    engine = FastEngine(model, Flat(CLIP))
+    outputs: list[weakref.ref[Tensor]] = []
+    broken = False
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        found = model(batch[0])
+        outputs.append(weakref.ref(found))
+        if broken:
+            found.register_hook(lambda g: g.view(7))
+        return found.square().sum(1)
+
+    for _ in range(3):
+        engine.clipped_sum(loss, [(x,)], 1)
+    gc.collect()
+    gc.disable()
+    try:
+        del outputs[:]
+        engine.clipped_sum(loss, [(x,)], 1)
+        broken = True
+        with pytest.raises(RuntimeError, match="shape"):
+            engine.clipped_sum(loss, [(x,)], 1)
+        assert [each() for each in outputs] == [None, None]
+    finally:
+        gc.enable()

@@ -9,6 +9,7 @@ gradients alone, because nobody asks it for those of parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -97,16 +98,32 @@ def uses_read(
 def read_backward(
     losses: Tensor, seeds: Tensor, found: Sequence[Read], recording: Recording
 ) -> None:
-    """One backward pass as far as the uses found, then what each of them records."""
+    """One backward pass as far as the uses found, each recorded when its gradient arrives.
+
+    A node that leads on to others says so itself, after hooks on its output have had their way with
+    the gradient; the first layers of a model, which nothing lies behind, are not run at all.
+    """
     recording.stage = Stage.RECORD
+    waiting = dict(enumerate(found))
+
+    def arrived(place: int, outputs: tuple[Tensor | None, ...]) -> None:
+        (g,) = outputs
+        _, x, operation, use = waiting.pop(place)
+        if g is not None:
+            use.back(operation, x.detach(), (), g, False)
+
+    for place, read in enumerate(found):
+        read.node.register_prehook(partial(arrived, place))
     edges = tuple(GradientEdge(read.node, 0) for read in found)
-    gradients = _engine_run_backward(
-        (losses,), (seeds,), False, False, edges, allow_unreachable=True, accumulate_grad=False
-    )
-    with torch.no_grad():
-        for (_, x, operation, use), g in zip(found, gradients, strict=True):
-            if g is not None:
-                use.back(operation, x.detach(), (), g, False)
+    try:
+        gradients = _engine_run_backward(
+            (losses,), (seeds,), False, False, edges, allow_unreachable=True, accumulate_grad=False
+        )
+        with torch.no_grad():
+            for place in tuple(waiting):
+                arrived(place, (gradients[place],))
+    finally:
+        waiting.clear()  # nodes hold their hooks: no circle may be left
 
 
 def _met(node: Any, name: str, slots: Slots) -> Met | None:

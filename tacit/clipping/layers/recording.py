@@ -133,7 +133,7 @@ class Recording:
     def add(self, gradients: Gradients) -> None:
         """Take the per-record gradients of one use."""
         for slot, contribution in gradients:
-            if self._times_used[slot.name] > 1:
+            if self._times_used.get(slot.name, 0) > 1:
                 self._shared.setdefault(slot.name, []).append((slot, contribution))
             else:
                 self._measure(slot, contribution)
