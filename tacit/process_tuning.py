@@ -47,14 +47,6 @@ def tune_process() -> Tuned:
     return Tuned(_keep_buffers(), threads)
 
 
-def give_back_memory() -> None:
-    """Return what was freed to the kernel, once, where the C library knows how (glibc)."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError, TypeError):
-        return
-
-
 def usable_processors() -> int:
     """Processors that this process may use, by its affinity and its quota."""
     if hasattr(os, "sched_getaffinity"):

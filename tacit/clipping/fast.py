@@ -18,7 +18,7 @@ from tacit.clipping.contract import (
 )
 from tacit.clipping.layers import ALONE, READERS, REWRITES, RULES
 from tacit.clipping.layers.axis import Axis, Rows, rows_of
-from tacit.clipping.layers.choice import Chooser
+from tacit.clipping.layers.choice import Chooser, give_back_memory
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
 from tacit.clipping.layers.passes import probe, recorded_backward
@@ -28,7 +28,6 @@ from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.validation import refuse_mixing, suspects_among
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.errors import ModelError
-from tacit.process_tuning import give_back_memory
 from tacit.structure import Structure
 
 DEFAULT_MEMORY_CEILING = 512 << 20

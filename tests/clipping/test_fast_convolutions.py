@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -192,3 +194,29 @@ def test_memory_of_trials_is_given_back_once(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(3):
         engine.clipped_sum(loss, [batch], 1)
     assert calls == ["given back"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc belongs to Linux")
+def test_freed_memory_goes_back_to_the_system() -> None:
+    """Also where the process was tuned to keep it: in a process of its own, for that reason."""
+    code = """
+import torch
+from pathlib import Path
+from tacit import tune_process
+from tacit.clipping.layers.choice import give_back_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+tuned = tune_process().allocator
+start = resident()
+held = [torch.ones(1 << 18) for _ in range(100)]
+last = torch.ones(1 << 18)
+del held
+kept = resident() - start
+give_back_memory()
+print(tuned, kept > 90 << 20, resident() - start < 20 << 20)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tuned, kept, gone = ended.stdout.split()
+    assert (kept, gone) == ("True", "True") or tuned == "False"
