@@ -49,7 +49,7 @@ class FastEngine:
     `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm, and all
     gradients that modules without a rule write out: where a batch needs more it is taken in parts.
     Algorithms work in blocks of at most 16 MiB, which a lower ceiling does not make smaller.
-    What trials of algorithms took is given back to the system at the end of that step.
+    What trials of algorithms took is given back to the system after that batch.
     `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
     timing them, so that the same batches give the same bits in another process.
 
@@ -100,10 +100,11 @@ class FastEngine:
             for recording in self._recordings(loss, batch, rows_of(batch, views), slots):
                 with torch.no_grad():
                     recording.finish(self.rule, totals, unwritten)
+                if self._chooser.trials > tried:
+                    tried = self._chooser.trials
+                    give_back_memory()
         for name in unwritten:
             totals[name].zero_()
-        if self._chooser.trials > tried:
-            give_back_memory()
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
     def _take(self, structure: Structure) -> None:
