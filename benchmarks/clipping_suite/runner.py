@@ -27,8 +27,8 @@ _TIME_IS_UP = "time was up"
 _NO_CLIPPING = 1e30
 _TRIED_STEPS, _TRIED_AFTER = 3, 2
 """Steps of a setting that is tried, and before these: the first ones choose and compile."""
-_OURS_MAY_LOSE = 0.1
-"""We must keep to bounds of memory as well; nobody else is made slower for it."""
+_MAY_LOSE = 0.1
+"""Of its speed, for whoever is to keep to a bound of memory."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Runner:
         self._environment = environment
         self._say = say
         self._until = math.inf
+        self._plain_memory: float | None = None
         self.versions: dict[str, dict[str, str]] = {"ours": {}, "peers": {}}
 
     def measure(self, workload: Workload, allowed: float = math.inf) -> Json:
@@ -105,6 +106,7 @@ class Runner:
         At most half of them go to trying settings; whoever has no turn in time is said so.
         """
         self._until = time.monotonic() + allowed / 2
+        self._plain_memory = None
         folder = self._environment.folder
         job = Job(
             contestant="",
@@ -184,18 +186,24 @@ class Runner:
 
     def _scout(self, record: Record, job: Job, workload: Workload) -> None:
         """Check every setting's sum, and keep the best setting that gives the right one."""
-        entry = record.entry
+        entry, most = record.entry, None
         settings = self._settings(entry, workload)
-        answer = self._ask(
-            replace(job, contestant=entry.name, settings=settings, tuned=entry.tuned)
-        )
-        self.versions["peers" if entry.peer else "ours"].update(answer.versions)
-        record.tried = answer.outcomes
-        good = [outcome for outcome in answer.outcomes if outcome.status == job_module.OK]
-        slack = _OURS_MAY_LOSE if entry.family == "ours" else 0.0
-        best = chosen(good, slack) if good else answer.outcomes[0]
+        jobs = [settings]
+        if entry.memory_aim is not None and self._plain_memory is not None:
+            most = entry.memory_aim * self._plain_memory
+            jobs = [(setting,) for setting in settings]  # memory is that of a process
+        for tried in jobs:
+            answer = self._ask(
+                replace(job, contestant=entry.name, settings=tried, tuned=entry.tuned)
+            )
+            self.versions["peers" if entry.peer else "ours"].update(answer.versions)
+            record.tried += answer.outcomes
+        good = [outcome for outcome in record.tried if outcome.status == job_module.OK]
+        best = chosen(good, most) if good else record.tried[0]
         record.setting, record.status, record.reason = best.setting, best.status, best.reason
         record.deviation = best.deviation
+        if entry.name == "plain-default":
+            self._plain_memory = best.memory
 
     def _time(self, record: Record, job: Job) -> None:
         job = replace(job, contestant=record.entry.name, settings=(record.setting,))
@@ -215,12 +223,18 @@ class Runner:
         record.untuned = self._ask(job).outcomes[0]
 
 
-def chosen(outcomes: Sequence[Outcome], slack: float) -> Outcome:
-    """The fastest, or one slower by at most such a part that takes smaller micro-batches."""
-    seconds = {id(outcome): float(np.median(outcome.times)) for outcome in outcomes}
-    limit = (1 + slack) * min(seconds.values())
-    fast = [outcome for outcome in outcomes if seconds[id(outcome)] <= limit]
-    return min(fast, key=lambda o: (o.setting.piece or math.inf, seconds[id(o)]))
+def chosen(outcomes: Sequence[Outcome], most: float | None) -> Outcome:
+    """The fastest; where memory is bounded, the fastest that keeps to it, if not far behind."""
+
+    def seconds(outcome: Outcome) -> float:
+        return float(np.median(outcome.times))
+
+    fastest = min(outcomes, key=seconds)
+    if most is None:
+        return fastest
+    limit = (1 + _MAY_LOSE) * seconds(fastest)
+    fitting = [o for o in outcomes if (o.memory or 0.0) <= most and seconds(o) <= limit]
+    return min(fitting, key=seconds, default=fastest)
 
 
 def prepare(workload: Workload, path: Path, expected: Path | None = None) -> None:

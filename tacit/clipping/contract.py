@@ -46,6 +46,11 @@ class Layout:
         """Length of the flat vector."""
         return sum(self.sizes)
 
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """One past the last element of each parameter in the flat vector."""
+        return tuple(accumulate(self.sizes))
+
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """The flat vector cut into tensors of the parameters' shapes, sharing its memory."""
         assert vector.shape == (self.size,) and vector.is_contiguous()
@@ -59,7 +64,7 @@ class Layout:
     def _places(self) -> list[tuple[str, torch.Size, tuple[int, ...], int]]:
         """Name, shape, strides and first element of each parameter: `views` is called twice in
         every step, and views of splits take twice as long."""
-        offsets = accumulate(self.sizes, initial=0)
+        offsets = (0, *self.ends)
         strides = (tuple(math.prod(s[d + 1 :]) for d in range(len(s))) for s in self.shapes)
         return list(zip(self.names, self.shapes, strides, offsets, strict=False))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import accumulate
 
 from torch import Tensor
 
@@ -63,10 +62,11 @@ class GaussianNoise:
                 " sensitivity"
             )
         layout, total = clipped.layout, clipped.spend()
-        ends = list(accumulate(layout.sizes))
         each = clipped.noise_scales(self._multiplier, self._relation)
         purpose = f"{self._purpose} {step} {self._source.name(total)}"
-        vector = self._source.perturb_(total, purpose, 0, ends, each, denominator)
+        one = len(set(each)) == 1
+        ends, scales = (layout.ends[-1:], each[-1:]) if one else (layout.ends, each)
+        vector = self._source.perturb_(total, purpose, 0, ends, scales, denominator)
         return PrivateGradient(vector, layout, scales=tuple(s / denominator for s in each))
 
 

@@ -146,14 +146,13 @@ class RandomSource:
         flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8)
         raw = flat.numpy().data
         pieces = (raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE))
-        cipher = AESGCM(self._name_key)
-        tags = (cipher.encrypt(bytes(NONCE_BYTES), b"", piece) for piece in pieces)
+        tags = (self._namer.encrypt(bytes(NONCE_BYTES), b"", piece) for piece in pieces)
         collected = b"".join((len(raw).to_bytes(8, "little"), *tags))
         return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
 
     @cached_property
-    def _name_key(self) -> bytes:
-        return self.words("names", 0, KEY_BYTES // 4).tobytes()
+    def _namer(self) -> AESGCM:
+        return AESGCM(self.words("names", 0, KEY_BYTES // 4).tobytes())
 
     def words(self, purpose: str, index: int, count: int) -> NDArray[np.uint32]:
         """`count` independent uniform 32-bit words."""

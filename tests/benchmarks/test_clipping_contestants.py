@@ -176,11 +176,13 @@ def test_nothing_is_dropped_in_silence_when_time_is_up(tmp_path: Path) -> None:
     ]
 
 
-def test_the_fastest_setting_is_chosen_or_with_slack_one_of_smaller_micro_batches() -> None:
-    whole, pieces, slow = (
-        Outcome(Setting(piece=piece), times=[seconds])
-        for piece, seconds in ((None, 1.0), (128, 1.05), (64, 1.2))
+def test_the_fastest_setting_is_chosen_or_one_that_keeps_to_a_bound_of_memory() -> None:
+    whole, half, pieces = (
+        Outcome(Setting(piece=piece), times=[seconds], memory=memory)
+        for piece, seconds, memory in ((None, 1.0, 90.0), (128, 1.05, 50.0), (64, 1.2, 10.0))
     )
-    assert chosen([whole, pieces, slow], 0.0) is whole
-    assert chosen([slow, whole, pieces], 0.1) is pieces
-    assert chosen([slow, whole, pieces], 0.3) is slow
+    tried = [pieces, whole, half]
+    assert chosen(tried, None) is whole
+    assert chosen(tried, 100.0) is whole
+    assert chosen(tried, 60.0) is half
+    assert chosen(tried, 20.0) is whole  # too slow is worse than too large

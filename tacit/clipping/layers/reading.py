@@ -18,8 +18,8 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, Node, _engine_run_backward
 
 from tacit.clipping.layers.axis import candidates
-from tacit.clipping.layers.operation import Match, Operation
-from tacit.clipping.layers.recording import Recording, Stage, Use
+from tacit.clipping.layers.operation import Match, Operation, Placement
+from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Met, Slots
 
 _LEAF, _TRANSPOSITION = "torch::autograd::AccumulateGrad", "TBackward0"
@@ -34,12 +34,12 @@ None where it is not what the reader knows; otherwise the operation has a slot f
 
 
 class Read(NamedTuple):
-    """One use of parameters: where its gradient arrives, and what it goes through."""
+    """One use of parameters: where its gradient arrives, what it meets, and where records lie."""
 
     node: Node
     x: Tensor
     operation: Operation
-    use: Use
+    at: Placement
 
 
 def uses_read(
@@ -51,7 +51,7 @@ def uses_read(
     where that cannot be said: a use has no reader or has not shown before where its records lie, a
     parameter is used more than once, or the graph has a function of the user's own.
     """
-    slots, rows = recording.slots, recording.rows
+    slots = recording.slots
     found: list[Read] = []
     used: set[str] = set()
     visited: set[Node] = set()
@@ -86,11 +86,11 @@ def uses_read(
         if match is None:
             return None
         x, operation = match
-        axes = candidates(operation.leading(x), rows)
-        use = recording.use(operation.slots, axes, x.dim()) if axes else None
-        if use is None or not use.settled:
+        axes = candidates(operation.leading(x), recording.rows)
+        at = recording.placement(operation.slots[0], axes, x.dim())
+        if at is None:
             return None
-        found.append(Read(node, x, operation, use))
+        found.append(Read(node, x, operation, at))
     found.sort(key=lambda read: -read.node._sequence_nr())
     return found
 
@@ -103,14 +103,13 @@ def read_backward(
     A node that leads on to others says so itself, after hooks on its output have had their way with
     the gradient; the first layers of a model, which nothing lies behind, are not run at all.
     """
-    recording.stage = Stage.RECORD
     waiting = dict(enumerate(found))
 
     def arrived(place: int, outputs: tuple[Tensor | None, ...]) -> None:
         (g,) = outputs
-        _, x, operation, use = waiting.pop(place)
+        _, x, operation, at = waiting.pop(place)
         if g is not None:
-            use.back(operation, x.detach(), (), g, False)
+            recording.add(operation.back(x.detach(), (), g, False, at)[1])
 
     for place, read in enumerate(found):
         read.node.register_prehook(partial(arrived, place))

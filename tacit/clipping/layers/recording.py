@@ -100,6 +100,15 @@ class Recording:
                 self._times_used[slot.name] = self._times_used.get(slot.name, 0) + 1
         return self._register(first, key, candidates, final=False)
 
+    def placement(self, slot: Slot, candidates: list[Axis], dims: int) -> Placement | None:
+        """Where records lie in the only use of a parameter, if an earlier batch has shown it."""
+        key = (slot.name, 0, dims)
+        if not candidates or key in self.declined:
+            return None
+        found = candidates[0] if self.rows.records == 1 else None
+        axis = self.known.get((key, tuple(candidates)), found)
+        return None if axis is None else Placement(axis, self.rows, self.chooser)
+
     def unit_use(self, name: str) -> Use:
         """Register the border of a module that runs record by record."""
         times = self._times_run.get(name, 0)
