@@ -60,6 +60,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     add("--steps", type=int, default=3, help="timed steps of a process, at least")
     add("--longest-step", type=float, default=30.0, help="seconds after which a peer is given up")
     add("--time-limit", type=float, default=900.0, help="seconds for one process")
+    add("--tuned-only", action="store_true", help="without the default allocator beside the tuned")
     add("--large", action="store_true", help="also the batch of 16,384 (about ten minutes)")
     add("--fine", action="store_true", help="also the slow reference of the accountant")
     add("--no-extras", action="store_true", help="without noise and accounting, as --quick")
@@ -88,6 +89,7 @@ def planned(options: argparse.Namespace) -> Plan:
         steps=options.steps,
         threads=options.threads,
         longest_step=options.longest_step,
+        default_allocator=not options.tuned_only,
     )
     if not options.quick:
         return plan

@@ -25,8 +25,8 @@ Json = dict[str, Any]
 NOT_RUN = "not run"
 _TIME_IS_UP = "time was up"
 _NO_CLIPPING = 1e30
-_TRIED_STEPS, _TRIED_AFTER = 3, 2
-"""Steps of a setting that is tried, and before these: the first ones choose and compile."""
+_TRIED_STEPS = 2
+"""Timed steps of a setting that is tried, at least, after one that may choose and compile."""
 _MAY_LOSE = 0.1
 """Of its speed, for whoever is to keep to a bound of memory."""
 
@@ -118,7 +118,7 @@ class Runner:
             tuned=True,
             threads=self._plan.threads,
             steps=_TRIED_STEPS,
-            warmup=_TRIED_AFTER,
+            warmup=1,
             seconds=min(self._plan.seconds, 1.0),
             longest_step=self._plan.longest_step,
             tolerance=self._plan.tolerance,
