@@ -26,13 +26,12 @@ from tacit.clipping.layers.reading import read_backward, uses_read
 from tacit.clipping.layers.recording import Recording, RecordsMixedError, SmallerBatchError
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.validation import refuse_mixing, suspects_among
+from tacit.clipping.layers.watching import UnreadableError, Watch
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.errors import ModelError
 from tacit.structure import Structure
 
 DEFAULT_MEMORY_CEILING = 512 << 20
-_QUICKLY_COPIED = 64 << 10
-"""Bytes of buffers that may be kept aside for every forward pass."""
 
 
 class FastEngine:
@@ -151,41 +150,35 @@ class FastEngine:
         What can be read is read from the first batch on, so that the bits of a sum do not depend
         on how many came before it in this process.
         """
-        first = not self._steady
-        before = World(self._structure) if first or self._readable else None
-        if first:
+        if not self._steady:
+            before = World(self._structure)
             recording = self._intercepted(loss, batch, rows, slots, before)
-            self._readable = not self._units and self._buffers_are_small()
+            self._readable = not (self._units or recording.moved or before.buffers_changed)
             if not self._readable:
                 return recording
             del recording
-        if before is not None and self._readable:
-            if first:
-                before.restore()
-            read = self._read(loss, batch, rows, slots)
-            if read is not None:
-                return read
             before.restore()
-            self._readable = not first
-        return self._intercepted(loss, batch, rows, slots, before)
-
-    def _buffers_are_small(self) -> bool:
-        sizes = (b.numel() * b.element_size() for b in self._structure.buffers())
-        return sum(sizes) <= _QUICKLY_COPIED
+        if not self._readable:
+            return self._intercepted(loss, batch, rows, slots, None)
+        before = World(self._structure, buffers=False)
+        try:
+            return self._read(loss, batch, rows, slots)
+        except UnreadableError:
+            self._readable = False
+            before.restore()
+            return self._intercepted(loss, batch, rows, slots, before)
 
     def _recording(self, rows: Rows, slots: Slots) -> Recording:
         groups = len(self.rule.bounds)
         return Recording(slots, rows, groups, self._chooser, self._known, self._declined)
 
-    def _read(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording | None:
-        """Record without interception; None where the graph holds uses that cannot be read."""
+    def _read(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
+        """Record without interception; an `UnreadableError` where that cannot be done."""
         recording = self._recording(rows, slots)
-        with torch.enable_grad():
+        with torch.enable_grad(), Watch(rows):
             losses = loss(self._model, batch)
         check_losses(losses, rows.count)
-        found = uses_read(losses, recording, READERS)
-        if found is None:
-            return None
+        found = uses_read(losses, slots, READERS)
         if found:
             read_backward(losses, torch.full_like(losses, 1 / rows.views), found, recording)
         return recording
@@ -207,13 +200,16 @@ class FastEngine:
             except DifferentiatedTwiceError:
                 self._enclose(["model"], "the loss takes derivatives of parts of the model")
             except RecordsMixedError as error:
-                if error.use.final:
+                if not error.use.final:
+                    self._declined.add(error.use.key)
+                elif recording.moved and "" not in self._units:
+                    self._enclose([error.use.name], "its rows are picked by their content")
+                else:
                     raise ModelError(
                         "the loss of one record depends on other records, seen at"
                         f" {error.use.name!r}: no record's influence can be bounded; remove what"
                         " mixes records, or give the batch a dimension of its own"
                     ) from None
-                self._declined.add(error.use.key)
             except SmallerBatchError:
                 if world is not None:
                     world.restore()

@@ -15,11 +15,13 @@ from test_fast_support import CLIP, batch_of, by_loop, rules_for, squared_loss
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tacit.clipping import fast as fast_module
 from tacit.clipping.contract import Batch
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.rules import Flat
+from tacit.errors import ModelError
 
 
 class MeanOfTokens(nn.Module):
@@ -182,29 +184,31 @@ def test_what_cannot_be_read_is_intercepted(how: str) -> None:
 
 
 class Changing(nn.Module):
-    """Uses its weight in another way from some step on, and counts its calls."""
+    """Uses its weight in another way from some step on, and may count its calls in a buffer."""
 
     calls: Tensor
 
-    def __init__(self, large: int = 0) -> None:
+    def __init__(self, counting: str) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
         self.dropout = nn.Dropout(0.5)
-        self.register_buffer("calls", torch.zeros(1 + large))
+        self.register_buffer("calls", torch.zeros(1))
+        self.counting = counting
         self.odd = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            self.calls[0] += 1
+        if self.counting == "in place":
+            self.calls += 1
+        if self.counting == "replaced":
+            self.calls = self.calls + 1
         weight = self.linear.weight
         return self.dropout(self.linear(x) * weight.sum() if self.odd else self.linear(x))
 
 
 @pytest.mark.filterwarnings("ignore:Changing")
-@pytest.mark.parametrize("large", [0, 1 << 15])
-def test_a_use_that_comes_later_is_found(large: int) -> None:
-    """Also where buffers are too large to be kept aside, so that nothing is read."""
-    model = nn.Sequential(Changing(large), nn.Linear(4, 2)).double()
+@pytest.mark.parametrize("counting", ["not", "in place", "replaced"])
+def test_a_use_that_comes_later_is_found(counting: str) -> None:
+    model = nn.Sequential(Changing(counting), nn.Linear(4, 2)).double()
     model[0].dropout.p = 0.0
     engine = FastEngine(model, Flat(CLIP))
     for odd in (False, False, True, False, True):
@@ -215,18 +219,29 @@ def test_a_use_that_comes_later_is_found(large: int) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
 
 
-@pytest.mark.filterwarnings("ignore:Changing")
-def test_a_pass_that_could_not_be_read_leaves_no_trace() -> None:
-    """Buffers and random numbers are what one forward pass leaves, whichever way was taken."""
-    model = nn.Sequential(Changing(), nn.Linear(4, 2))
+@pytest.mark.parametrize("counting", ["in place", "replaced"])
+def test_a_model_that_writes_to_its_buffers_runs_once_a_step(counting: str) -> None:
+    model = nn.Sequential(Changing(counting), nn.Linear(4, 2))
     engine = FastEngine(model, Flat(CLIP))
     batch = batch_of(torch.randn(5, 4), dtype=torch.float32)
-    for step, odd in enumerate((False, False, True, False)):
+    engine.clipped_sum(squared_loss, [batch], 1)
+    before = float(model[0].calls)
+    for _ in range(3):
+        engine.clipped_sum(squared_loss, [batch], 1)
+    assert float(model[0].calls) == before + 3
+
+
+@pytest.mark.filterwarnings("ignore:Changing")
+def test_a_pass_that_could_not_be_read_draws_no_random_numbers() -> None:
+    """The same ones are drawn again, whichever way is taken in the end."""
+    model = nn.Sequential(Changing("not"), nn.Linear(4, 2))
+    engine = FastEngine(model, Flat(CLIP))
+    batch = batch_of(torch.randn(5, 4), dtype=torch.float32)
+    for step, odd in enumerate((False, False, True)):
         model[0].odd = odd
         torch.manual_seed(step)
         engine.clipped_sum(squared_loss, [batch], 1)
         drawn = torch.get_rng_state()
-        assert float(model[0].calls[0]) == step + 1
         torch.manual_seed(step)
         F.dropout(torch.ones(5, 4))
         assert torch.equal(drawn, torch.get_rng_state())
@@ -313,3 +328,89 @@ def test_no_step_that_was_read_outlives_itself() -> None:
         assert [each() for each in outputs] == [None, None]
     finally:
         gc.enable()
+
+
+class Waking(nn.Module):
+    """Starts at some step what may not be done with private records."""
+
+    mean: Tensor
+    table: Tensor
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.linear, self.weight = nn.Linear(3, 2), nn.Parameter(torch.randn(7, 3))
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("table", torch.randn(7, 3))
+        self.what, self.awake = what, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        ids, limit = x.long() % 7, 0.1 if self.awake else None
+        h = F.embedding(ids, self.weight, max_norm=limit if self.what == "rows" else None)
+        if self.what == "frozen rows":
+            h = h + F.embedding(ids, self.table, max_norm=limit)
+        if self.what == "bags":
+            h = h + F.embedding_bag(ids, self.table, max_norm=limit).unsqueeze(1)
+        h = h.sum(1)
+        if self.what == "batch norm" and self.awake:
+            h = F.batch_norm(h, self.mean, self.mean + 1, training=True)
+        if self.what == "batch norm of inputs" and self.awake:
+            h = h + F.batch_norm(x[:, :3], None, None, training=True)
+        found: Tensor = self.linear(h)
+        return found
+
+
+@pytest.mark.parametrize(
+    "what", ["rows", "frozen rows", "bags", "batch norm", "batch norm of inputs"]
+)
+def test_what_is_refused_is_refused_at_any_step(what: str) -> None:
+    model = Waking(what).double()
+    engine = FastEngine(model, Flat(CLIP))
+    batch = batch_of(torch.arange(20).view(4, 5).double())
+    for _ in range(2):
+        engine.clipped_sum(squared_loss, [batch], 1)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.awake = True
+    with pytest.raises(ModelError, match=r"max_norm|batch_norm"):
+        engine.clipped_sum(squared_loss, [batch], 1)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("option", ["stride", "padding", "dilation"])
+def test_options_of_a_convolution_given_once_for_all_dimensions(option: str) -> None:
+    options: dict[str, Any] = {option: (2,)}
+    model = nn.Sequential(nn.Conv2d(2, 3, 3, **options), nn.Flatten(), nn.LazyLinear(2)).double()
+    model(torch.randn(1, 2, 7, 7).double())
+    steps_agree(model, torch.randn(4, 2, 7, 7), torch.randn(3, 2, 7, 7))
+
+
+def test_checkpoints_are_computed_once_more_and_no_oftener() -> None:
+    calls = 0
+
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            found: Tensor = self.layers(x).tanh()
+            return found
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.block, self.last = nn.Linear(4, 4), Counted(), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            middle = checkpoint(self.block, self.first(x), use_reentrant=False)
+            found: Tensor = self.last(middle)
+            return found
+
+    model = Checkpointed().double()
+    engine, batch = FastEngine(model, Flat(CLIP)), batch_of(torch.randn(5, 4).double())
+    engine.clipped_sum(squared_loss, [batch], 1)
+    calls = 0
+    found = engine.clipped_sum(squared_loss, [batch], 1).vector
+    assert calls == 2
+    torch.testing.assert_close(found, by_loop(model, Flat(CLIP), batch), rtol=0, atol=1e-13)

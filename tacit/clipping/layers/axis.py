@@ -52,13 +52,13 @@ class Axis:
         return tensor.reshape(rows.records, -1, *tail)
 
 
-_FIRST = Axis(0)
+FIRST = Axis(0)
 
 
 def candidates(leading: Sequence[int], rows: Rows) -> list[Axis]:
     """Every axis that rows could lie along in leading dimensions of these sizes."""
     if rows.records == 1 or tuple(leading) == (rows.count,):
-        return [_FIRST]
+        return [FIRST]
     found = [Axis(d) for d, n in enumerate(leading) if n == rows.count]
     for dim, n in enumerate(leading):
         if n > rows.count and n % rows.count == 0:

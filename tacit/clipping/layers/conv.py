@@ -13,7 +13,14 @@ from torch import Tensor
 from tacit.clipping.layers.contributions import Dense
 from tacit.clipping.layers.conv_geometry import Geometry, Problem, spread
 from tacit.clipping.layers.kernels import Kernels
-from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
+from tacit.clipping.layers.operation import (
+    Gradients,
+    Match,
+    Operation,
+    Placement,
+    ReadMatch,
+    Saved,
+)
 from tacit.clipping.layers.slots import Met, Slot, Slots
 
 
@@ -66,18 +73,19 @@ def transposed_convolution(
     return input, _Convolution(weight, bias, geometry, spread(output_padding, dims), slots)
 
 
-def read_convolution(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+def read_convolution(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
     """Reader for every convolution and transposed convolution of a batch."""
     x, weight, bias = met
     if x is not None or weight is None or any(m is not None and m.transposed for m in met):
         return None
-    geometry = Geometry(
-        *(node._saved_stride, node._saved_padding, node._saved_dilation, node._saved_groups)
-    )
-    extra = node._saved_output_padding if node._saved_transposed else None
-    slots = [None if m is None else parameters.whole(m.name) for m in (weight, bias)]
     kernels = parameters.parameters[weight.name]
-    return node._saved_input, _Convolution(kernels, None, geometry, extra, slots)
+    dims = kernels.dim() - 2
+    given = (node._saved_stride, node._saved_padding, node._saved_dilation)
+    stride, padding, dilation = (spread(each, dims) for each in given)
+    geometry = Geometry(stride, padding, dilation, node._saved_groups)
+    extra = spread(node._saved_output_padding, dims) if node._saved_transposed else None
+    slots = [None if m is None else parameters.whole(m.name) for m in (weight, bias)]
+    return "_saved_input", _Convolution(kernels, None, geometry, extra, slots)
 
 
 class _Convolution(Operation):

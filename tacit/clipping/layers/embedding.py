@@ -22,7 +22,14 @@ from tacit.clipping.layers.contributions import (
     zeroed,
 )
 from tacit.clipping.layers.linear import OuterProducts
-from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
+from tacit.clipping.layers.operation import (
+    Gradients,
+    Match,
+    Operation,
+    Placement,
+    ReadMatch,
+    Saved,
+)
 from tacit.clipping.layers.slots import Lookup, Met, Slot, Slots
 from tacit.errors import ModelError
 
@@ -52,14 +59,14 @@ def embedding(
     return input, _Embedding(weight.detach(), padding_idx, slots[0])
 
 
-def read_embedding(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+def read_embedding(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
     """Reader for rows of a table."""
     (table,) = met
     if table is None or table.transposed:
         return None
     refuse_data_dependent_options(None, node._saved_scale_grad_by_freq, node._saved_sparse)
     weight, slot = parameters.parameters[table.name], parameters.whole(table.name)
-    return node._saved_indices, _Embedding(weight, node._saved_padding_idx, slot)
+    return "_saved_indices", _Embedding(weight, node._saved_padding_idx, slot)
 
 
 def embedding_of_one_record(

@@ -16,6 +16,7 @@ from tacit.clipping.layers.axis import candidates
 from tacit.clipping.layers.fallback import Unit
 from tacit.clipping.layers.operation import Operation, Rule
 from tacit.clipping.layers.recording import Recording, Use
+from tacit.clipping.layers.watching import moves_rows
 
 
 @contextmanager
@@ -67,6 +68,8 @@ class _Interceptor(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._recording.inside_unit:
             return self._alone.get(func, func)(*args, **kwargs)
+        if not self._recording.moved and moves_rows(func, self._recording.rows, args, kwargs):
+            self._recording.moved = True
         rule = self._rules.get(func)
         rewrite = self._rewrites.get(func)
         if (rule or rewrite) and torch.is_grad_enabled():

@@ -22,7 +22,14 @@ from tacit.clipping.layers.contributions import (
     widened,
     zeroed,
 )
-from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
+from tacit.clipping.layers.operation import (
+    Gradients,
+    Match,
+    Operation,
+    Placement,
+    ReadMatch,
+    Saved,
+)
 from tacit.clipping.layers.slots import Met, Slot, Slots
 
 _CACHE = 16 << 20
@@ -41,16 +48,16 @@ def linear(
     return input, _Linear(weight.detach(), None if bias is None else bias.detach(), *slots)
 
 
-def read_linear(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+def read_linear(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
     """Reader for a matrix of activations times a transposed weight."""
     x, weight = met
     if x is not None or weight is None or not weight.transposed:
         return None
     matrix = parameters.parameters[weight.name]
-    return node._saved_self, _Linear(matrix, None, parameters.whole(weight.name), None)
+    return "_saved_self", _Linear(matrix, None, parameters.whole(weight.name), None)
 
 
-def read_affine(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Match | None:
+def read_affine(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
     """Reader for the same with a bias, which may be frozen."""
     bias, x, weight = met
     if x is not None or weight is None or not weight.transposed:
@@ -63,7 +70,7 @@ def read_affine(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Matc
             return None
     if not node._saved_alpha == node._saved_beta == 1:
         return None
-    return node._saved_mat1, _Linear(matrix, None, parameters.whole(weight.name), slot)
+    return "_saved_mat1", _Linear(matrix, None, parameters.whole(weight.name), slot)
 
 
 def matmul(

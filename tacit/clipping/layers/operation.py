@@ -83,5 +83,8 @@ class Operation(ABC):
 Match = tuple[Tensor, Operation]
 """The input that a gradient flows back to, and the operation that it goes through."""
 
+ReadMatch = tuple[str, Operation]
+"""The same read off a node of autograd's graph, which holds its input under this name."""
+
 Rule = Callable[..., "Match | None"]
 """Called with the model's parameters and then as the torch function itself."""

@@ -17,54 +17,50 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, Node, _engine_run_backward
 
-from tacit.clipping.layers.axis import candidates
-from tacit.clipping.layers.operation import Match, Operation, Placement
+from tacit.clipping.layers.operation import Operation, ReadMatch
 from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Met, Slots
+from tacit.clipping.layers.watching import UnreadableError
 
 _LEAF, _TRANSPOSITION = "torch::autograd::AccumulateGrad", "TBackward0"
 _ENDS = {_LEAF, _TRANSPOSITION}
 
 
-Reader = Callable[[Slots, Any, "Sequence[Met | None]"], "Match | None"]
-"""Given a node and the parameters among its arguments, the input and operation behind it.
+Reader = Callable[[Slots, Any, "Sequence[Met | None]"], "ReadMatch | None"]
+"""Given a node and the parameters among its arguments, where it holds its input, and the operation.
 
 None where it is not what the reader knows; otherwise the operation has a slot for each parameter.
 """
 
 
 class Read(NamedTuple):
-    """One use of parameters: where its gradient arrives, what it meets, and where records lie."""
+    """One use of parameters: where its gradient arrives, its input's name there, what it is."""
 
-    node: Node
-    x: Tensor
+    node: Any
+    given: str
     operation: Operation
-    at: Placement
 
 
-def uses_read(
-    losses: Tensor, recording: Recording, readers: Mapping[str, Reader]
-) -> list[Read] | None:
+def uses_read(losses: Tensor, slots: Slots, readers: Mapping[str, Reader]) -> list[Read]:
     """All uses of trainable parameters behind the losses, the latest first.
 
-    Guarantee: every way from the losses to a trainable parameter leads through one of them. None
-    where that cannot be said: a use has no reader or has not shown before where its records lie, a
-    parameter is used more than once, or the graph has a function of the user's own.
+    Guarantee: every way from the losses to a trainable parameter leads through one of them. An
+    `UnreadableError` where that cannot be said: a use has no reader, a parameter is used more than
+    once, the graph has a function of the user's own, or inputs are kept elsewhere.
     """
-    slots = recording.slots
     found: list[Read] = []
     used: set[str] = set()
     visited: set[Node] = set()
     waiting = [losses.grad_fn] if losses.grad_fn is not None else []
     if losses.requires_grad and not waiting:
-        return None
+        raise UnreadableError
     while waiting:
         node = waiting.pop()
         if node in visited:
             continue
         visited.add(node)
         if isinstance(node, BackwardCFunction):
-            return None
+            raise UnreadableError
         met: list[Met | None] = []
         for following, _ in node.next_functions:
             parameter = None
@@ -75,7 +71,7 @@ def uses_read(
                 if parameter is None:
                     waiting.append(following)
                 elif parameter.name in used:
-                    return None
+                    raise UnreadableError
                 else:
                     used.add(parameter.name)
             met.append(parameter)
@@ -83,14 +79,9 @@ def uses_read(
             continue
         reader = readers.get(node.name())
         match = reader(slots, node, met) if reader is not None else None
-        if match is None:
-            return None
-        x, operation = match
-        axes = candidates(operation.leading(x), recording.rows)
-        at = recording.placement(operation.slots[0], axes, x.dim())
-        if at is None:
-            return None
-        found.append(Read(node, x, operation, at))
+        if match is None or _packed(node, match[0]):
+            raise UnreadableError
+        found.append(Read(node, *match))
     found.sort(key=lambda read: -read.node._sequence_nr())
     return found
 
@@ -101,15 +92,20 @@ def read_backward(
     """One backward pass as far as the uses found, each recorded when its gradient arrives.
 
     A node that leads on to others says so itself, after hooks on its output have had their way with
-    the gradient; the first layers of a model, which nothing lies behind, are not run at all.
+    the gradient; the first layers of a model, which nothing lies behind, are not run at all. An
+    `UnreadableError` where a use has not shown before that its rows are those of the batch.
     """
     waiting = dict(enumerate(found))
 
     def arrived(place: int, outputs: tuple[Tensor | None, ...]) -> None:
-        (g,) = outputs
-        _, x, operation, at = waiting.pop(place)
-        if g is not None:
-            recording.add(operation.back(x.detach(), (), g, False, at)[1])
+        read = waiting.pop(place, None)
+        if read is None or outputs[0] is None:
+            return
+        x = getattr(read.node, read.given).detach()
+        at = recording.placement(read.operation, x)
+        if at is None:
+            raise UnreadableError
+        recording.add(read.operation.back(x, (), outputs[0], False, at)[1])
 
     for place, read in enumerate(found):
         read.node.register_prehook(partial(arrived, place))
@@ -123,6 +119,11 @@ def read_backward(
                 arrived(place, (gradients[place],))
     finally:
         waiting.clear()  # nodes hold their hooks: no circle may be left
+
+
+def _packed(node: Any, given: str) -> bool:
+    """Whether an input is not there as it was, as behind a checkpoint, which opens only once."""
+    return getattr(getattr(node, f"_raw{given}"), "unpack_hook", None) is not None
 
 
 def _met(node: Any, name: str, slots: Slots) -> Met | None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.clipping.contract import ClippingRule
-from tacit.clipping.layers.axis import Axis, Rows
+from tacit.clipping.layers.axis import FIRST, Axis, Rows, candidates
 from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.contributions import Contribution, Dense, combine
 from tacit.clipping.layers.operation import Gradients, Operation, Placement, Saved
@@ -66,6 +66,8 @@ class Recording:
         self.declined = declined
         self.stage = Stage.FORWARD
         self.inside_unit = False
+        self.moved = False
+        """Whether rows may have been moved by their content, so that nothing known holds."""
         self.leaves: list[tuple[str, Tensor]] = []
         self.uses: list[Use] = []
         self.unverified = False
@@ -86,7 +88,7 @@ class Recording:
         """A parameter: all have the same type and device."""
         return next(iter(self.slots.parameters.values()))
 
-    def use(self, slots: Sequence[Slot], candidates: list[Axis], dims: int) -> Use | None:
+    def use(self, slots: Sequence[Slot], axes: list[Axis], dims: int) -> Use | None:
         """Register one use of parameters; which use it is follows from the order of calls.
 
         None when an earlier attempt found that no axis keeps the records of this use apart.
@@ -98,31 +100,36 @@ class Recording:
         if self.stage is Stage.FORWARD:
             for slot in slots:
                 self._times_used[slot.name] = self._times_used.get(slot.name, 0) + 1
-        return self._register(first, key, candidates, final=False)
+        return self._register(first, key, axes, final=False)
 
-    def placement(self, slot: Slot, candidates: list[Axis], dims: int) -> Placement | None:
-        """Where records lie in the only use of a parameter, if an earlier batch has shown it."""
-        key = (slot.name, 0, dims)
-        if not candidates or key in self.declined:
+    def placement(self, operation: Operation, x: Tensor) -> Placement | None:
+        """Where records lie in the only use of a parameter, if an earlier batch has shown it.
+
+        Only for inputs that can be seen to have one row for each of the batch: what else there is
+        depends on how a model came to call its layer, which a graph does not tell.
+        """
+        key = (operation.slots[0].name, 0, x.dim())
+        axes = candidates(operation.leading(x), self.rows)
+        if axes != [FIRST] or key in self.declined:
             return None
-        found = candidates[0] if self.rows.records == 1 else None
-        axis = self.known.get((key, tuple(candidates)), found)
-        return None if axis is None else Placement(axis, self.rows, self.chooser)
+        if self.rows.records > 1 and (key, (FIRST,)) not in self.known:
+            return None
+        return Placement(FIRST, self.rows, self.chooser)
 
     def unit_use(self, name: str) -> Use:
         """Register the border of a module that runs record by record."""
         times = self._times_run.get(name, 0)
         key = ("unit", name, times)
         self._times_run[name] = times + 1
-        return self._register(name or "the whole model", key, [Axis(0)], final=True)
+        return self._register(name or "the whole model", key, [FIRST], final=True)
 
-    def _register(self, name: str, key: Hashable, candidates: list[Axis], *, final: bool) -> Use:
+    def _register(self, name: str, key: Hashable, axes: list[Axis], *, final: bool) -> Use:
         settled = self.rows.records == 1
-        found_among = (key, tuple(candidates))
-        axis = self.known.get(found_among)
+        found_among = (key, tuple(axes))
+        axis = None if self.moved else self.known.get(found_among)
         if axis is not None:
-            candidates, settled = [axis], True
-        use = Use(self, name, key, found_among, candidates, settled=settled, final=final)
+            axes, settled = [axis], True
+        use = Use(self, name, key, found_among, axes, settled=settled, final=final)
         self.uses.append(use)
         return use
 
@@ -266,7 +273,7 @@ class Use:
 
     def settle(self) -> None:
         """Remember what the probes found."""
-        if self._touched and len(self._candidates) == 1:
+        if self._touched and len(self._candidates) == 1 and not self._recording.moved:
             self._recording.known[self._found_among] = self._candidates[0]
 
     def back(

@@ -11,14 +11,28 @@ from tacit.structure import Structure
 
 
 class World:
-    """Random states and buffers as they were before a forward pass."""
+    """Random states and buffers as they were before a forward pass.
 
-    def __init__(self, structure: Structure) -> None:
-        self._buffers = [(buffer, buffer.clone()) for buffer in structure.buffers()]
+    Without `buffers` only random states can be put back.
+    """
+
+    def __init__(self, structure: Structure, *, buffers: bool = True) -> None:
+        self._structure = structure
+        held = structure.buffers() if buffers else []
+        self._buffers = [(buffer, buffer.clone(), buffer._version) for buffer in held]
         self._random = torch.get_rng_state()
         self._elsewhere = [
             (d, torch.get_device_module(d).get_rng_state(d)) for d in structure.accelerators
         ]
+
+    @property
+    def buffers_changed(self) -> bool:
+        """Whether anybody has written to a buffer since, or replaced one."""
+        now = self._structure.buffers()
+        return len(now) != len(self._buffers) or any(
+            buffer is not before or buffer._version != version
+            for buffer, (before, _, version) in zip(now, self._buffers, strict=True)
+        )
 
     @property
     def random_numbers_drawn(self) -> bool:
@@ -34,7 +48,7 @@ class World:
         for device, state in self._elsewhere:
             torch.get_device_module(device).set_rng_state(state, device)
         with torch.no_grad():
-            for buffer, value in self._buffers:
+            for buffer, value, _ in self._buffers:
                 if not torch.equal(buffer, value):  # a write alone would upset autograd
                     buffer.copy_(value)
 

@@ -1,0 +1,118 @@
+"""Models that put rows elsewhere by their content: found again in every batch, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_fast_support import CLIP, batch_of, by_loop, squared_loss
+from test_fast_support import both_paths as both_paths
+from test_fast_support import one_thread as one_thread
+from torch import Tensor, nn
+
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.rules import Flat
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*per record")
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+
+class Packed(Layers):
+    """Only tokens that are there go through the first layer, one after the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        there = x[..., 0] > 0
+        spread = x.new_zeros(x.shape).masked_scatter(there[..., None], self.a(x[there]))
+        found: Tensor = self.b(spread.tanh().sum(1))
+        return found
+
+
+class Sorted(Layers):
+    """The second layer sees the rows in order, and they are put back behind it."""
+
+    def __init__(self, how: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = torch.argsort(x[:, 0], stable=True)
+        h = self.how(torch.tanh(self.a(x)), order)
+        return self.how(self.b(h), torch.argsort(order))
+
+
+WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "index": lambda h, order: h[order],
+    "index_select": lambda h, order: h.index_select(0, order),
+    "gather": lambda h, order: h.gather(0, order[:, None].expand(-1, h.shape[1])),
+    "take_along_dim": lambda h, order: torch.take_along_dim(h, order[:, None], 0),
+    "index_copy": lambda h, order: torch.zeros_like(h).index_copy(0, torch.argsort(order), h),
+    "index_add": lambda h, order: torch.zeros_like(h).index_add(0, torch.argsort(order), h),
+    "assignment": lambda h, order: assigned(h, torch.argsort(order)),
+}
+
+
+def assigned(h: Tensor, places: Tensor) -> Tensor:
+    out = torch.zeros_like(h)
+    out[places] = h
+    return out
+
+
+def tokens(*lengths: int) -> Tensor:
+    x = torch.randn(len(lengths), 3, 4, dtype=torch.float64)
+    x[..., 0] = -1
+    for row, length in zip(x, lengths, strict=True):
+        row[:length, 0] = 1
+    return x
+
+
+def agrees(model: nn.Module, *inputs: Tensor) -> None:
+    engine = FastEngine(model.double(), Flat(CLIP))
+    for x in inputs:
+        batch = batch_of(x)
+        found = engine.clipped_sum(squared_loss, [batch], 1).vector
+        expected = by_loop(model, Flat(CLIP), batch)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+
+
+def test_tokens_that_are_packed() -> None:
+    """Four tokens of two records may be two each, or three and one: shapes do not tell."""
+    agrees(Packed(), tokens(3, 3), tokens(3, 1), tokens(2, 2))
+    agrees(Packed(), tokens(1, 1, 1), tokens(2, 1, 0))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_in_another_order_in_every_batch(way: str) -> None:
+    """The first batch is in order as it is, and shows nothing."""
+    x = torch.randn(6, 4, dtype=torch.float64)
+    in_order = x[torch.argsort(x[:, 0])]
+    agrees(Sorted(WAYS[way]), in_order, x, x.flip(0))
+
+
+class Picking(Layers):
+    """Picks by content, but never another row: nothing has to be looked for again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.a(x))
+        best = h.argmax(1)
+        picked = h.gather(1, best[:, None]) + h[torch.arange(len(x)), best][:, None]
+        found: Tensor = self.b(h + picked + h.sort(1).values + h[:, [3, 0, 1, 2]])
+        return found
+
+
+def test_picking_within_rows_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Picking().double()
+    engine, batch = FastEngine(model, Flat(CLIP)), batch_of(torch.randn(5, 4).double())
+    engine.clipped_sum(squared_loss, [batch], 1)
+
+    def probed(*_: object) -> None:
+        raise AssertionError("looked where records lie")
+
+    monkeypatch.setattr("tacit.clipping.fast.probe", probed)
+    found = engine.clipped_sum(squared_loss, [batch], 1).vector
+    torch.testing.assert_close(found, by_loop(model, Flat(CLIP), batch), rtol=0, atol=1e-13)
