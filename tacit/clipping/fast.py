@@ -42,8 +42,9 @@ class FastEngine:
     it is clipped to less than the bound, never to more. Every use of a trainable parameter is
     measured: by a layer rule, by per-record gradients of the module around it, or not at all, and
     then a `ModelError` names it. A model that mixes records is refused, also where it does so
-    from some step on because a module was replaced. The model is left as it was, also after an
-    exception, and no gradient or attribute is put on it.
+    from some step on because a module was replaced. Where records lie in a layer is found out once,
+    and anew in every batch in which rows are picked by their content: by an index, a mask, a sort.
+    The model is left as it was, also after an exception, and no gradient or attribute is put on it.
 
     `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm, and all
     gradients that modules without a rule write out: where a batch needs more it is taken in parts.

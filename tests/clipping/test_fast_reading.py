@@ -129,6 +129,9 @@ class Odd(nn.Module):
         weight, bias = self.linear.weight, self.linear.bias
         turned = weight.t()
         match self.how:
+            case "plain":
+                found: Tensor = self.linear(x)
+                return found
             case "twice":
                 return torch.tanh(self.linear(self.linear(x)))
             case "one transposition for two":
@@ -179,8 +182,51 @@ class Twice(torch.autograd.Function):
     ],
 )
 def test_what_cannot_be_read_is_intercepted(how: str) -> None:
+    """From the first step on, and after steps that were read."""
     model = nn.Sequential(nn.Linear(4, 4), Odd(how), nn.Linear(4, 2))
     steps_agree(model, torch.randn(5, 4), torch.randn(3, 4))
+    model[1].how = "plain"
+    engine = FastEngine(model, Flat(CLIP))
+    for now in ("plain", "plain", how):
+        model[1].how = now
+        batch = batch_of(torch.randn(5, 4).double())
+        found = engine.clipped_sum(squared_loss, [batch], 1).vector
+        expected = by_loop(model, Flat(CLIP), batch)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+
+
+class Positions(nn.Module):
+    """Two positions of each record in one layer, laid out in a way that may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(6, 2)
+        self.layout = "records first"
+
+    def forward(self, x: Tensor) -> Tensor:
+        across = x.transpose(0, 1)
+        match self.layout:
+            case "records first":
+                h = self.a(x.reshape(-1, 4)).view(-1, 2, 3)
+            case "positions first":
+                h = self.a(across.contiguous()).transpose(0, 1)
+            case "after a use that leads nowhere":
+                self.a(x.reshape(-1, 4))
+                h = self.a(across.reshape(-1, 4)).view(2, -1, 3).transpose(0, 1)
+        found: Tensor = self.b(h.tanh().reshape(-1, 6))
+        return found
+
+
+@pytest.mark.parametrize("layout", ["positions first", "after a use that leads nowhere"])
+def test_positions_that_change_places(layout: str) -> None:
+    model = Positions().double()
+    engine = FastEngine(model, Flat(CLIP))
+    for now in ("records first", "records first", layout, layout):
+        model.layout = now
+        batch = batch_of(torch.randn(5, 2, 4).double())
+        found = engine.clipped_sum(squared_loss, [batch], 1).vector
+        expected = by_loop(model, Flat(CLIP), batch)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
 
 
 class Changing(nn.Module):
