@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.clipping.contract import (
     Batch,
@@ -23,11 +24,16 @@ from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
 from tacit.clipping.layers.passes import probe, recorded_backward
 from tacit.clipping.layers.reading import read_backward, uses_read
-from tacit.clipping.layers.recording import Recording, RecordsMixedError, SmallerBatchError
+from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Slots
-from tacit.clipping.layers.validation import refuse_mixing, suspects_among
+from tacit.clipping.layers.uses import RecordsMixedError, SmallerBatchError
+from tacit.clipping.layers.validation import (
+    refuse_dependence,
+    refuse_mixing,
+    suspects_among,
+)
 from tacit.clipping.layers.watching import UnreadableError, Watch
-from tacit.clipping.layers.world import World, equal_up_to_rounding
+from tacit.clipping.layers.world import World
 from tacit.errors import ModelError
 from tacit.structure import Structure
 
@@ -218,7 +224,8 @@ class FastEngine:
             else:
                 if not escaped:
                     if world is not None and not self._steady and rows.records > 1:
-                        self._refuse_dependence(loss, batch, rows, world.random_numbers_drawn)
+                        before, drawn = World(self._structure), world.random_numbers_drawn
+                        refuse_dependence(partial(loss, self._model), batch, rows, before, drawn)
                         self._steady = True
                     return recording
                 self._enclose(escaped, "it is used outside the model's forward pass")
@@ -248,44 +255,6 @@ class FastEngine:
                 if recording.unverified:
                     raise ModelError("gradients changed between two passes over the same graph")
         return escaped
-
-    def _refuse_dependence(
-        self, loss: LossFunction, batch: Batch, rows: Rows, random: bool
-    ) -> None:
-        """Refuse a loss that changes with who else is in the batch, where gradients do not show it.
-
-        Done once, on the first batch of several records: each half of it stays while the other
-        half is replaced by copies of it, which leaves dropout as it was; then, unless the loss
-        draws random numbers, the first half is taken alone.
-        """
-        before = World(self._structure)
-
-        def losses(rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-            before.restore()
-            found = loss(self._model, tuple(t[rows] for t in batch)).detach()
-            return found, torch.get_rng_state()
-
-        half = rows.records // 2 * rows.views
-        numbers = torch.arange(rows.count, device=batch[0].device)
-        together, drawn = losses(numbers)
-        for kept in (slice(None, half), slice(half, None)):
-            own = numbers[kept]
-            others = own.repeat(1 + rows.count // len(own))[: rows.count]
-            others[kept] = own
-            found, drawn_now = losses(others)
-            comparable = torch.equal(drawn, drawn_now)
-            if comparable and not equal_up_to_rounding(found[kept], together[kept], of_units=True):
-                raise ModelError(
-                    "the losses of some records change when others in the batch do, so that no"
-                    " record's influence can be bounded; remove what mixes records"
-                )
-        alone = together[:half] if random else losses(slice(None, half))[0]
-        before.restore()
-        if not equal_up_to_rounding(alone, together[:half], of_units=True):
-            raise ModelError(
-                "the losses of some records change when others leave the batch, so that no"
-                " record's influence can be bounded; remove what mixes records"
-            )
 
     def _enclose(self, names: Sequence[str], reason: str) -> None:
         """Let the innermost module around each name that is not yet a unit become one."""

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from tacit.clipping.layers.recording import Recording, Use
+from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Slots
+from tacit.clipping.layers.uses import Use
 from tacit.clipping.layers.world import World, equal_up_to_rounding
 from tacit.structure import Structure
 

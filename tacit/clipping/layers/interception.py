@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from tacit.clipping.layers.axis import candidates
 from tacit.clipping.layers.fallback import Unit
 from tacit.clipping.layers.operation import Operation, Rule
-from tacit.clipping.layers.recording import Recording, Use
+from tacit.clipping.layers.recording import Recording
+from tacit.clipping.layers.uses import Use
 from tacit.clipping.layers.watching import moves_rows
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 
-from tacit.clipping.layers.recording import Recording, Stage
+from tacit.clipping.layers.recording import Recording
+from tacit.clipping.layers.uses import Stage
 
 
 def recorded_backward(
