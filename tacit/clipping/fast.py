@@ -7,7 +7,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.clipping.contract import (
     Batch,
@@ -98,20 +98,31 @@ class FastEngine:
                 f"the parameter {frozen[0]!r} was frozen after the clipping engine was made; freeze"
                 " parameters before, or make a new engine"
             )
-        first = next(iter(slots.parameters.values()))
-        total = torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
-        totals = self.layout.views(total)
-        unwritten, tried = set(totals), self._chooser.trials
+        total: Tensor | None = None
+        totals: dict[str, Tensor] = {}
+        unwritten: set[str] = set()
+        tried = self._chooser.trials
         for batch in batches:
             for recording in self._recordings(loss, batch, rows_of(batch, views), slots):
+                if total is None:  # only now that activations are gone
+                    total = self._room()
+                    totals = self.layout.views(total)
+                    unwritten = set(totals)
                 with torch.no_grad():
                     recording.finish(self.rule, totals, unwritten)
                 if self._chooser.trials > tried:
                     tried = self._chooser.trials
                     give_back_memory()
+        if total is None:
+            total = self._room().zero_()
         for name in unwritten:
             totals[name].zero_()
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
+
+    def _room(self) -> Tensor:
+        """Memory for a sum, with nothing in it yet."""
+        first = next(iter(self._slots.parameters.values()))
+        return torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
 
     def _take(self, structure: Structure) -> None:
         """Take the model as it is now; nothing that was found out about another one holds."""

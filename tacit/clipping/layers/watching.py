@@ -39,11 +39,10 @@ class Watch(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if kwargs is None:
-            kwargs = {}
-        if func in _JUDGED or moves_rows(func, self._rows, args, kwargs):
+        kwargs = kwargs or {}
+        if func in _MOVERS or func in _JUDGED:
             judge = _JUDGED.get(func)
-            if judge is None or judge(*args, **kwargs):
+            if judge(*args, **kwargs) if judge else moves_rows(func, self._rows, args, kwargs):
                 raise UnreadableError
         return func(*args, **kwargs)
 
@@ -53,7 +52,12 @@ def moves_rows(
 ) -> bool:
     """Whether a call may put rows of a batch to places that depend on their content."""
     moves = _MOVERS.get(func)
-    return moves is not None and moves(rows, *args, **kwargs)
+    if moves is None:
+        return False
+    try:
+        return moves(rows, *args, **kwargs)
+    except TypeError:  # called in a way that is not known here
+        return True
 
 
 def _always(*_: object, **__: object) -> bool:
@@ -96,12 +100,12 @@ def _along(rows: Rows, input: Tensor, dim: int, *_: Any, **__: Any) -> bool:
     return _picks(rows, input, dim)
 
 
-def _chosen_along(rows: Rows, input: Tensor, index: Any, dim: int | None = None) -> bool:
+def _chosen_along(rows: Rows, input: Tensor, indices: Any, dim: int | None = None) -> bool:
     return dim is None or _picks(rows, input, dim)
 
 
-def _sorted(rows: Rows, input: Tensor, dim: int = -1, *_: Any, **named: Any) -> bool:
-    return _picks(rows, input, named.get("dim", dim))
+def _sorted(rows: Rows, input: Tensor, dim: int = -1, *_: Any, **__: Any) -> bool:
+    return _picks(rows, input, dim)
 
 
 def _largest(rows: Rows, input: Tensor, k: int, dim: int = -1, *_: Any, **__: Any) -> bool:
