@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from test_fast_support import CLIP, batch_of, by_loop, squared_loss
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.rules import Flat
@@ -53,6 +55,7 @@ WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "take_along_dim": lambda h, order: torch.take_along_dim(h, order[:, None], 0),
     "index_copy": lambda h, order: torch.zeros_like(h).index_copy(0, torch.argsort(order), h),
     "index_add": lambda h, order: torch.zeros_like(h).index_add(0, torch.argsort(order), h),
+    "lookup": lambda h, order: F.embedding(order, h),
     "assignment": lambda h, order: assigned(h, torch.argsort(order)),
 }
 
@@ -84,6 +87,22 @@ def test_tokens_that_are_packed() -> None:
     """Four tokens of two records may be two each, or three and one: shapes do not tell."""
     agrees(Packed(), tokens(3, 3), tokens(3, 1), tokens(2, 2))
     agrees(Packed(), tokens(1, 1, 1), tokens(2, 1, 0))
+
+
+class OnPacked(Layers):
+    """A layer on what torch packs for recurrent networks: times first, records by their length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = (x[..., 0] > 0).sum(1).cpu()
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        through = packed._replace(data=torch.tanh(self.a(packed.data)))
+        back, _ = pad_packed_sequence(through, batch_first=True, total_length=x.shape[1])
+        found: Tensor = self.b(back.sum(1))
+        return found
+
+
+def test_sequences_that_torch_packs() -> None:
+    agrees(OnPacked(), tokens(2, 2, 2), tokens(3, 2, 1), tokens(3, 3, 3))
 
 
 @pytest.mark.parametrize("way", WAYS)

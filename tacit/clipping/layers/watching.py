@@ -40,10 +40,11 @@ class Watch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _MOVERS or func in _JUDGED:
-            judge = _JUDGED.get(func)
-            if judge(*args, **kwargs) if judge else moves_rows(func, self._rows, args, kwargs):
-                raise UnreadableError
+        judge = _JUDGED.get(func)
+        if judge is not None and judge(*args, **kwargs):
+            raise UnreadableError
+        if func in _MOVERS and moves_rows(func, self._rows, args, kwargs):
+            raise UnreadableError
         return func(*args, **kwargs)
 
 
@@ -121,6 +122,11 @@ def _flattened(rows: Rows, input: Tensor, *_: Any, **__: Any) -> bool:
     return not _holds_no_rows(input)
 
 
+def _looked_up(rows: Rows, input: Tensor, weight: Tensor, *_: Any, **__: Any) -> bool:
+    """Rows of a table that is not one of parameters."""
+    return weight.requires_grad and not _holds_no_rows(weight)
+
+
 def _picks(rows: Rows, tensor: Tensor, dim: Any) -> bool:
     if not isinstance(dim, int) or not tensor.dim():
         return True
@@ -162,7 +168,7 @@ _MOVERS: Mapping[Callable[..., Any], Moves] = {
     **_methods("sort", _sorted),
     **_methods("topk", _largest),
     **_methods("repeat_interleave", _repeated),
-    **_methods(
-        "take masked_select masked_scatter masked_scatter_ index_put index_put_", _flattened
-    ),
+    **_methods("take masked_select masked_scatter masked_scatter_", _flattened),
+    **_methods("index_put index_put_ unique _pack_padded_sequence", _flattened),
+    F.embedding: _looked_up,
 }
