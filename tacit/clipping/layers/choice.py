@@ -63,7 +63,7 @@ class Chooser:
         fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
         few = min(records, _FEW_RECORDS)
         finalists = [
-            self._fastest(alike, (key, few), few)
+            self._fastest(alike, (key, "few records"), few)
             for keeps in (False, True)
             if (alike := [a for a in fitting if a.keeps is keeps])
         ]
