@@ -168,15 +168,20 @@ def test_gradients_are_kept_only_where_a_whole_batch_shows_it_to_be_worth_it(
         return trial
 
     monkeypatch.setattr("time.perf_counter", lambda: seconds)
-    choices = [
-        Algorithm("kept", 1, 1, True, lambda: torch.zeros(1), takes(0.1, kept)),
-        Algorithm("again", 1, 1, False, lambda: torch.zeros(1), takes(0.9, 1.0)),
-        Algorithm("slower", 1, 1, False, lambda: torch.zeros(1), takes(1.9, 0.1)),
-    ]
-    chooser = Chooser(deterministic=False, memory_ceiling=10)
+
+    def choices(memory: int) -> list[Algorithm]:
+        return [
+            Algorithm("kept", 1, memory, True, lambda: torch.zeros(1), takes(0.1, kept)),
+            Algorithm("again", 1, 1, False, lambda: torch.zeros(1), takes(0.9, 1.0)),
+            Algorithm("slower", 1, 1, False, lambda: torch.zeros(1), takes(1.9, 0.1)),
+        ]
+
+    chooser = Chooser(deterministic=False, memory_ceiling=1 << 30)
     for _ in range(2):
-        assert chooser.pick(("whole batch", kept), 500, choices).name == chosen
+        assert chooser.pick(("whole batch", kept), 500, choices(1 << 28)).name == chosen
         assert chooser.trials == 5
+    assert chooser.pick(("in a cache", kept), 500, choices(1 << 10)).name == "kept"
+    assert chooser.trials == 8
 
 
 def test_memory_of_trials_is_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:

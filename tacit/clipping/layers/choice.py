@@ -14,8 +14,9 @@ _REPEATS = 2
 _HOPELESS = 3.0
 _NOT_WORTH_A_TRIAL = 12.0
 _FEW_RECORDS = 32
+_CACHED = 16 << 20
 _WORTH_KEEPING = 0.85
-"""Gradients are kept if that takes at most such a part of the time."""
+"""Gradients that do not fit into a cache are kept if that takes at most such a part of the time."""
 _measured: dict[Hashable, dict[str, float]] = {}
 
 
@@ -67,9 +68,11 @@ class Chooser:
             for keeps in (False, True)
             if (alike := [a for a in fitting if a.keeps is keeps])
         ]
+        if max(a.memory for a in finalists) <= _CACHED:
+            return self._fastest(finalists, (key, "few records"), few)
         if len(finalists) == 1:
             return finalists[0]
-        # What is kept leaves the processor's cache where records are many: only all of them tell.
+        # What is kept leaves the processor's cache: only all records tell.
         again, kept = finalists
         times = self._times(finalists, (key, "all records"), records)
         return kept if times[kept.name] < _WORTH_KEEPING * times[again.name] else again
