@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from test_fast_support import CLIP, batch_of, by_loop, squared_loss
+from test_fast_support import CLIP, assert_agrees, batch_of, squared_loss
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
@@ -74,19 +74,16 @@ def tokens(*lengths: int) -> Tensor:
     return x
 
 
-def agrees(model: nn.Module, *inputs: Tensor) -> None:
+def assert_all_agree(model: nn.Module, *inputs: Tensor) -> None:
     engine = FastEngine(model.double(), Flat(CLIP))
     for x in inputs:
-        batch = batch_of(x)
-        found = engine.clipped_sum(squared_loss, [batch], 1).vector
-        expected = by_loop(model, Flat(CLIP), batch)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+        assert_agrees(engine, model, batch_of(x))
 
 
 def test_tokens_that_are_packed() -> None:
     """Four tokens of two records may be two each, or three and one: shapes do not tell."""
-    agrees(Packed(), tokens(3, 3), tokens(3, 1), tokens(2, 2))
-    agrees(Packed(), tokens(1, 1, 1), tokens(2, 1, 0))
+    assert_all_agree(Packed(), tokens(3, 3), tokens(3, 1), tokens(2, 2))
+    assert_all_agree(Packed(), tokens(1, 1, 1), tokens(2, 1, 0))
 
 
 class OnPacked(Layers):
@@ -102,7 +99,7 @@ class OnPacked(Layers):
 
 
 def test_sequences_that_torch_packs() -> None:
-    agrees(OnPacked(), tokens(2, 2, 2), tokens(3, 2, 1), tokens(3, 3, 3))
+    assert_all_agree(OnPacked(), tokens(2, 2, 2), tokens(3, 2, 1), tokens(3, 3, 3))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -110,7 +107,7 @@ def test_rows_in_another_order_in_every_batch(way: str) -> None:
     """The first batch is in order as it is, and shows nothing."""
     x = torch.randn(6, 4, dtype=torch.float64)
     in_order = x[torch.argsort(x[:, 0])]
-    agrees(Sorted(WAYS[way]), in_order, x, x.flip(0))
+    assert_all_agree(Sorted(WAYS[way]), in_order, x, x.flip(0))
 
 
 class Picking(Layers):
@@ -133,5 +130,4 @@ def test_picking_within_rows_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         raise AssertionError("looked where records lie")
 
     monkeypatch.setattr("tacit.clipping.fast.probe", probed)
-    found = engine.clipped_sum(squared_loss, [batch], 1).vector
-    torch.testing.assert_close(found, by_loop(model, Flat(CLIP), batch), rtol=0, atol=1e-13)
+    assert_agrees(engine, model, batch)

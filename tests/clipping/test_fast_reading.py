@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from test_fast_support import CLIP, batch_of, by_loop, rules_for, squared_loss
+from test_fast_support import CLIP, assert_agrees, batch_of, rules_for, squared_loss
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tacit.clipping import fast as fast_module
 from tacit.clipping.contract import Batch
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.rules import Flat
-from tacit.errors import ModelError
 
 
 class MeanOfTokens(nn.Module):
@@ -82,9 +77,7 @@ def steps_agree(
         engine = FastEngine(model, rule)
         for x in inputs:
             batch = batch_of(x.double())
-            found = engine.clipped_sum(loss, [batch], views).vector
-            expected = by_loop(model, rule, batch, views, loss)
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * max(rule.bounds))
+            assert_agrees(engine, model, batch, views, loss)
     assert all(p.grad is None for p in model.parameters())
 
 
@@ -98,9 +91,7 @@ def test_after_the_first_batch_nothing_is_intercepted(
     engine = FastEngine(model, Flat(CLIP))
     for count in (2, 5, 1, 4):
         batch = batch_of(records(views * count).double())
-        found = engine.clipped_sum(squared_loss, [batch], views).vector
-        expected = by_loop(model, Flat(CLIP), batch, views)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+        assert_agrees(engine, model, batch, views)
         monkeypatch.setattr(fast_module, "intercepted", only_read)
 
 
@@ -190,9 +181,7 @@ def test_what_cannot_be_read_is_intercepted(how: str) -> None:
     for now in ("plain", "plain", how):
         model[1].how = now
         batch = batch_of(torch.randn(5, 4).double())
-        found = engine.clipped_sum(squared_loss, [batch], 1).vector
-        expected = by_loop(model, Flat(CLIP), batch)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+        assert_agrees(engine, model, batch)
 
 
 class Positions(nn.Module):
@@ -224,9 +213,7 @@ def test_positions_that_change_places(layout: str) -> None:
     for now in ("records first", "records first", layout, layout):
         model.layout = now
         batch = batch_of(torch.randn(5, 2, 4).double())
-        found = engine.clipped_sum(squared_loss, [batch], 1).vector
-        expected = by_loop(model, Flat(CLIP), batch)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+        assert_agrees(engine, model, batch)
 
 
 class Changing(nn.Module):
@@ -260,9 +247,7 @@ def test_a_use_that_comes_later_is_found(counting: str) -> None:
     for odd in (False, False, True, False, True):
         model[0].odd = odd
         batch = batch_of(torch.randn(5, 4).double())
-        found = engine.clipped_sum(squared_loss, [batch], 1).vector
-        expected = by_loop(model, Flat(CLIP), batch)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+        assert_agrees(engine, model, batch)
 
 
 @pytest.mark.parametrize("counting", ["in place", "replaced"])
@@ -317,146 +302,3 @@ def test_leaves_of_others_get_no_gradient() -> None:
         assert engine.clipped_sum(loss, [batch], 1).vector.any()
     assert offset.grad is None
     assert all(p.grad is None for p in model.parameters())
-
-
-class Hooked(nn.Module):
-    """Layers whose outputs' gradients are changed on the way back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs = []
-        for layer in (self.first, self.second, self.last):
-            x = layer(x.tanh())
-            outputs.append(x)
-        if x.requires_grad:
-            for factor, output in enumerate(outputs, 2):
-                output.register_hook(partial(torch.mul, factor))
-        return x
-
-
-def test_hooks_on_outputs_change_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Hooked().double()
-    engine, batch = FastEngine(model, Flat(CLIP)), batch_of(torch.randn(5, 4).double())
-    for _ in range(2):
-        found = engine.clipped_sum(squared_loss, [batch], 1).vector
-        expected = by_loop(model, Flat(CLIP), batch)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
-        monkeypatch.setattr(fast_module, "intercepted", only_read)
-
-
-def test_no_step_that_was_read_outlives_itself() -> None:
-    """Nothing waits for a collector, also after an error on the way back."""
-    model, x = perceptron(), torch.randn(5, 6)
-    engine = FastEngine(model, Flat(CLIP))
-    outputs: list[weakref.ref[Tensor]] = []
-    broken = False
-
-    def loss(model: nn.Module, batch: Batch) -> Tensor:
-        found = model(batch[0])
-        outputs.append(weakref.ref(found))
-        if broken:
-            found.register_hook(lambda g: g.view(7))
-        return found.square().sum(1)
-
-    for _ in range(3):
-        engine.clipped_sum(loss, [(x,)], 1)
-    gc.collect()
-    gc.disable()
-    try:
-        del outputs[:]
-        engine.clipped_sum(loss, [(x,)], 1)
-        broken = True
-        with pytest.raises(RuntimeError, match="shape"):
-            engine.clipped_sum(loss, [(x,)], 1)
-        assert [each() for each in outputs] == [None, None]
-    finally:
-        gc.enable()
-
-
-class Waking(nn.Module):
-    """Starts at some step what may not be done with private records."""
-
-    mean: Tensor
-    table: Tensor
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.linear, self.weight = nn.Linear(3, 2), nn.Parameter(torch.randn(7, 3))
-        self.register_buffer("mean", torch.zeros(3))
-        self.register_buffer("table", torch.randn(7, 3))
-        self.what, self.awake = what, False
-
-    def forward(self, x: Tensor) -> Tensor:
-        ids, limit = x.long() % 7, 0.1 if self.awake else None
-        h = F.embedding(ids, self.weight, max_norm=limit if self.what == "rows" else None)
-        if self.what == "frozen rows":
-            h = h + F.embedding(ids, self.table, max_norm=limit)
-        if self.what == "bags":
-            h = h + F.embedding_bag(ids, self.table, max_norm=limit).unsqueeze(1)
-        h = h.sum(1)
-        if self.what == "batch norm" and self.awake:
-            h = F.batch_norm(h, self.mean, self.mean + 1, training=True)
-        if self.what == "batch norm of inputs" and self.awake:
-            h = h + F.batch_norm(x[:, :3], None, None, training=True)
-        found: Tensor = self.linear(h)
-        return found
-
-
-@pytest.mark.parametrize(
-    "what", ["rows", "frozen rows", "bags", "batch norm", "batch norm of inputs"]
-)
-def test_what_is_refused_is_refused_at_any_step(what: str) -> None:
-    model = Waking(what).double()
-    engine = FastEngine(model, Flat(CLIP))
-    batch = batch_of(torch.arange(20).view(4, 5).double())
-    for _ in range(2):
-        engine.clipped_sum(squared_loss, [batch], 1)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    model.awake = True
-    with pytest.raises(ModelError, match=r"max_norm|batch_norm"):
-        engine.clipped_sum(squared_loss, [batch], 1)
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize("option", ["stride", "padding", "dilation"])
-def test_options_of_a_convolution_given_once_for_all_dimensions(option: str) -> None:
-    options: dict[str, Any] = {option: (2,)}
-    model = nn.Sequential(nn.Conv2d(2, 3, 3, **options), nn.Flatten(), nn.LazyLinear(2)).double()
-    model(torch.randn(1, 2, 7, 7).double())
-    steps_agree(model, torch.randn(4, 2, 7, 7), torch.randn(3, 2, 7, 7))
-
-
-def test_checkpoints_are_computed_once_more_and_no_oftener() -> None:
-    calls = 0
-
-    class Counted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
-
-        def forward(self, x: Tensor) -> Tensor:
-            nonlocal calls
-            calls += 1
-            found: Tensor = self.layers(x).tanh()
-            return found
-
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.block, self.last = nn.Linear(4, 4), Counted(), nn.Linear(4, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            middle = checkpoint(self.block, self.first(x), use_reentrant=False)
-            found: Tensor = self.last(middle)
-            return found
-
-    model = Checkpointed().double()
-    engine, batch = FastEngine(model, Flat(CLIP)), batch_of(torch.randn(5, 4).double())
-    engine.clipped_sum(squared_loss, [batch], 1)
-    calls = 0
-    found = engine.clipped_sum(squared_loss, [batch], 1).vector
-    assert calls == 2
-    torch.testing.assert_close(found, by_loop(model, Flat(CLIP), batch), rtol=0, atol=1e-13)

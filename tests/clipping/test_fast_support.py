@@ -181,6 +181,16 @@ def largest_error(
     return largest
 
 
+def assert_agrees(
+    engine: FastEngine, model: nn.Module, batch: Batch, views: int = 1, loss: Loss = squared_loss
+) -> None:
+    """One step of an engine is what a loop over records gives, in double precision."""
+    found = engine.clipped_sum(loss, [batch], views).vector
+    expected = by_loop(model, engine.rule, batch, views, loss)
+    largest = max(engine.rule.bounds)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * largest)
+
+
 def cost_of_rounding(
     model: nn.Module, rule: ClippingRule, batch: Batch, views: int, loss: Loss, exact: Tensor
 ) -> float:
