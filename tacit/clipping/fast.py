@@ -193,8 +193,10 @@ class FastEngine:
     def _read(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
         """Record without interception; an `UnreadableError` where that cannot be done."""
         recording = self._recording(rows, slots)
-        with torch.enable_grad(), Watch(rows):
+        with torch.enable_grad(), Watch(rows) as watch:
             losses = loss(self._model, batch)
+        if watch.stopped:
+            raise UnreadableError
         check_losses(losses, rows.count)
         found = uses_read(losses, slots, READERS)
         if found:

@@ -131,3 +131,29 @@ def test_picking_within_rows_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("tacit.clipping.fast.probe", probed)
     assert_agrees(engine, model, batch)
+
+
+class Catching(Layers):
+    """Goes another way where anything fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sorting = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.a(x))
+        try:
+            if self.sorting:
+                order = torch.argsort(x[:, 0])
+                return self.b(h[order])[torch.argsort(order)]
+        except Exception:
+            return self.b(h) * 2
+        found: Tensor = self.b(h)
+        return found
+
+
+def test_a_model_that_catches_errors_does_not_see_ours() -> None:
+    model = Catching().double()
+    engine = FastEngine(model, Flat(CLIP))
+    for model.sorting in (False, False, True, True):
+        assert_agrees(engine, model, batch_of(torch.randn(5, 4).double()))

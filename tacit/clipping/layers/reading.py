@@ -2,8 +2,8 @@
 
 Interception costs Python at every call of a torch function, and again on the way back. Where the
 graph consists of what readers know, it says as much: which inputs met which parameters, and where
-their gradients will arrive. Autograd then goes back without a line of Python, and computes input
-gradients alone, because nobody asks it for those of parameters.
+their gradients will arrive. Autograd then goes back by itself but for one call at each use, and
+computes input gradients alone, because nobody asks it for those of parameters.
 """
 
 from __future__ import annotations

@@ -26,10 +26,14 @@ class UnreadableError(Exception):
 
 
 class Watch(TorchFunctionMode):
-    """Lets a forward pass run as it is, up to the first call that interception should see."""
+    """Lets a forward pass run as it is, up to the first call that interception should see.
+
+    `stopped` tells of one also where the model caught the error.
+    """
 
     def __init__(self, rows: Rows) -> None:
         super().__init__()
+        self.stopped = False
         self._rows = rows
 
     def __torch_function__(
@@ -41,9 +45,10 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         judge = _JUDGED.get(func)
-        if judge is not None and judge(*args, **kwargs):
-            raise UnreadableError
-        if func in _MOVERS and moves_rows(func, self._rows, args, kwargs):
+        if (judge is not None and judge(*args, **kwargs)) or (
+            func in _MOVERS and moves_rows(func, self._rows, args, kwargs)
+        ):
+            self.stopped = True
             raise UnreadableError
         return func(*args, **kwargs)
 
