@@ -16,14 +16,9 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("tacit") / "native" / "src"
 ONCE = ["interface.cpp"]
-PER_LEVEL = {
-    "noise.cpp": ["-ffp-contract=off"],
-    "convolution.cpp": ["-ffp-contract=fast"],
-    "normalisation.cpp": ["-ffp-contract=fast"],
-    "embedding.cpp": ["-ffp-contract=fast"],
-    "table.cpp": [],
-}
-OPTIONS = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]
+PER_LEVEL = ["noise.cpp", "convolution.cpp", "normalisation.cpp", "embedding.cpp", "table.cpp"]
+OPTIONS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
+OPTIONS += ["-fvisibility=default"]
 X86_LEVELS = {
     "baseline": [],
     "avx2": ["-DTACIT_LEVEL_AVX2", "-mavx2", "-mfma"],
@@ -55,8 +50,7 @@ class BuildOptional(build_ext):
         options += ["-fopenmp"] if self._works("-fopenmp") else []
         objects = self._objects(ONCE, options, "once")
         for level, flags in (X86_LEVELS if x86 else {"baseline": []}).items():
-            for source, own in PER_LEVEL.items():
-                objects += self._objects([source], [*options, *flags, *own], level)
+            objects += self._objects(PER_LEVEL, [*options, *flags], level)
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         self.compiler.link_shared_object(objects, str(target), target_lang="c++")

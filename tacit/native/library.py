@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 3
+_VERSION = 4
 _LEVELS = ("baseline", "avx2", "avx512")
 _GROUP = 256
 
@@ -91,7 +91,7 @@ class Library:
         return words
 
     def normals(self, key: bytes, nonce: bytes, count: int) -> Tensor:
-        """The numbers that `tacit.noise.normals` defines, bit for bit."""
+        """Independent standard normal numbers: the same for any number of threads."""
         out = torch.empty(count, dtype=torch.float32, device="cpu")
         self._call("tacit_normals", torch.get_num_threads(), _stream(key, nonce), out, count)
         return out
@@ -113,7 +113,12 @@ class Library:
         assert ends[-1] == vector.numel()
         self._call(
             *("tacit_perturb", torch.get_num_threads(), _stream(key, nonce), vector),
-            *((c_int64 * len(ends))(*ends), (c_float * len(scales))(*scales), len(ends), divisor),
+            *(
+                (c_int64 * len(ends))(*ends),
+                (c_float * len(scales))(*scales),
+                len(ends),
+                1 / divisor,
+            ),
         )
         return vector
 

@@ -4,7 +4,8 @@ Every random number of a run is a function of (key, purpose, index). A resumed r
 continues with exactly the numbers it would have drawn, no number is ever drawn twice for two
 different things, and no generator state has to be saved. ChaCha20 comes from `cryptography`
 because torch's generators are seeded with 64 bits and are not cryptographic; where the compiled
-kernels are there, they compute the same keystream and the same numbers, only faster.
+kernels are there, they compute the same keystream faster. Numbers are the same wherever processor,
+threads and kernels are the same.
 
 Whoever knows the key can subtract the noise. It comes from the operating system unless a seed is
 given for tests, lives only in the private part of a run directory, and is erased when the run
@@ -94,10 +95,7 @@ class RandomSource:
         return self.origin != _ENTROPY
 
     def normal(self, purpose: str, index: int, count: int) -> Tensor:
-        """`count` independent standard normal numbers: the single site where noise is drawn.
-
-        The same numbers with and without compiled kernels; see `tacit.noise.normals`.
-        """
+        """`count` independent standard normal numbers: the single site where noise is drawn."""
         address = self._address(purpose, index, count)
         kernels = native.active()
         if kernels is not None:

@@ -36,7 +36,7 @@ constexpr int kRanges = 8;
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 3; }
+std::int32_t tacit_version() { return 4; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -76,11 +76,11 @@ void tacit_normals(std::int32_t level, std::int32_t threads, const Stream *strea
     }, kRanges);
 }
 
-// vector = (vector + scale * noise) / divisor, where elements up to ends[r] that belong to no run
+// vector = (vector + scale * noise) * factor, where elements up to ends[r] that belong to no run
 // before r have scale scales[r].
 void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *stream, float *vector,
                    const std::int64_t *ends, const float *scales, std::int64_t runs,
-                   float divisor) {
+                   float factor) {
     const Kernels &use = kernels(level);
     const std::int64_t count = runs ? ends[runs - 1] : 0;
     const std::int64_t groups = (count + kGroup - 1) / kGroup;
@@ -95,7 +95,7 @@ void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *strea
             for (std::int64_t at = begin; at < end;) {
                 while (ends[run] <= at) run++;
                 const std::int64_t stop = std::min(end, ends[run]);
-                use.perturb(vector + at, noise + (at - begin), stop - at, scales[run], divisor);
+                use.perturb(vector + at, noise + (at - begin), stop - at, scales[run], factor);
                 at = stop;
             }
         }

@@ -45,11 +45,11 @@ struct Seen {
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
-    // Normal numbers of one group, from its words, in place.
+    // Normal numbers of one group, from its words.
     void (*normals)(const std::uint32_t *words, float *out);
-    // vector = (vector + scale * noise) / divisor.
+    // vector = (vector + scale * noise) * factor.
     void (*perturb)(float *vector, const float *noise, std::int64_t count, float scale,
-                    float divisor);
+                    float factor);
     // Floats of scratch memory that convolution_gradient needs.
     std::int64_t (*convolution_scratch)(const Planar &);
     // The squared norm of one image's weight gradient, which is also written if asked for.

@@ -1,8 +1,7 @@
 // Normal numbers from a ChaCha20 keystream, and their addition to a sum.
 //
-// tacit/noise/normals.py defines the same numbers in numpy. Both must give the same bits, whatever
-// the instruction set: this file is compiled without contraction of products and sums, and uses
-// only operations that IEEE 754 rounds in one way.
+// tacit/noise/normals.py makes numbers of the same law without this file. Those made here have the
+// same bits whatever the number of threads; instruction sets differ in how they round.
 #include <cstring>
 
 #include "kernels.h"
@@ -56,8 +55,7 @@ inline To same_bits(From value) {
 // sqrt(-2 log u) for u = (word + 1/2) / 2^32. With u = m 2^e and m near one, -2 log m is a
 // polynomial in m - 1, good to half a unit in the last place.
 inline float radius(std::uint32_t word) {
-    const float whole = float(std::int32_t(word >> 16)) * 65536.0f;
-    const float u = ((whole + float(std::int32_t(word & 0xffff))) + 0.5f) * 0x1p-32f;
+    const float u = float(word) * 0x1p-32f + 0x1p-33f;
     const std::int32_t bits = same_bits<std::int32_t>(u);
     const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;
     const float f = same_bits<float>(bits - exponent * (1 << 23)) - 1.0f;
@@ -73,31 +71,32 @@ void keystream(const Stream &stream, std::int64_t group, std::uint32_t *words) {
         blocks(stream, std::uint32_t(16 * group + lane), words + lane);
 }
 
-// Box and Muller. Thirty bits of the second word are an angle of at most an eighth of a turn, the
-// other two say which of sine and cosine comes first, and the sign of both.
-void normals(const std::uint32_t *words, float *out) {
+// Box and Muller. The second word is an angle: a multiple of a quarter of a turn, which says which
+// of sine and cosine comes first and with which signs, and at most an eighth of a turn beside it.
+void normals(const std::uint32_t *__restrict words, float *__restrict out) {
     for (int row = 0; row < kGroup; row += 32) {
         for (int lane = 0; lane < 16; lane++) {
-            const std::uint32_t second = words[row + 16 + lane];
-            const float x = float(std::int32_t(second << 2) >> 2) * 0x1p-30f;
+            const std::uint32_t angle = words[row + 16 + lane];
+            const float x = float(std::int32_t(angle << 2) >> 2) * 0x1p-30f;
             const float z = x * x;
             float sine = kSine[3], cosine = kCosine[3];
             for (int i = 2; i >= 0; i--) sine = sine * z + kSine[i];
             for (int i = 2; i >= 0; i--) cosine = cosine * z + kCosine[i];
-            sine *= x;
-            const std::uint32_t sign = second & 0x80000000u;
+            const std::uint32_t turned = angle + 0x20000000u;
+            const bool odd = turned & 0x40000000u;
+            const std::uint32_t one = same_bits<std::uint32_t>(odd ? sine * x : cosine);
+            const std::uint32_t other = same_bits<std::uint32_t>(odd ? cosine : sine * x);
             const float length = radius(words[row + lane]);
-            const float r = same_bits<float>(same_bits<std::uint32_t>(length) ^ sign);
-            const bool swapped = second & 0x40000000u;
-            out[row + lane] = r * (swapped ? sine : cosine);
-            out[row + 16 + lane] = r * (swapped ? cosine : sine);
+            const std::uint32_t sign = 0x80000000u;
+            out[row + lane] = length * same_bits<float>(one ^ ((turned + 0x40000000u) & sign));
+            out[row + 16 + lane] = length * same_bits<float>(other ^ (turned & sign));
         }
     }
 }
 
-void perturb(float *vector, const float *noise, std::int64_t count, float scale, float divisor) {
-    for (std::int64_t i = 0; i < count; i++)
-        vector[i] = (vector[i] + noise[i] * scale) / divisor;
+void perturb(float *__restrict vector, const float *__restrict noise, std::int64_t count,
+             float scale, float factor) {
+    for (std::int64_t i = 0; i < count; i++) vector[i] = (vector[i] + noise[i] * scale) * factor;
 }
 
 }  // namespace TACIT_LEVEL

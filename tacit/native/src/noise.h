@@ -1,5 +1,5 @@
-// Coefficients of the functions behind normal numbers; tacit/noise/normals.py holds the same.
-// Minimax fits in double precision, rounded to single precision.
+// Coefficients of the functions behind normal numbers: minimax fits in double precision, rounded
+// to single precision.
 #pragma once
 
 namespace tacit {
