@@ -109,7 +109,7 @@ def _time(trial: Callable[[int], object], records: int, best: float) -> float:
 
 
 def give_back_memory() -> None:
-    """Return what trials took and freed to the system, where the C library knows how (glibc)."""
+    """Return what was taken and freed to the system, where the C library knows how (glibc)."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):
