@@ -132,11 +132,22 @@ def tempered_cnn() -> Network:
 
 
 def cifar_convnet() -> Network:
-    """Six 3×3 convolutions with GroupNorm for 32×32 colour images, pooled after every second."""
+    """Three 3×3 convolutions with GroupNorm for 32×32 colour images, each pooled."""
+    return _pooled_stages(1)
+
+
+def cifar_deep_convnet() -> Network:
+    """The same with two convolutions before every pooling."""
+    return _pooled_stages(2)
+
+
+def _pooled_stages(convolutions: int) -> Network:
     layers: list[Layer] = []
-    for before, after in ((3, 32), (32, 64), (64, 128)):
-        for inputs in (before, after):
-            layers += [Conv(inputs, after, 3, padding=1), GroupNorm(8, after), Relu()]
+    inputs = 3
+    for outputs in (32, 64, 128):
+        for _ in range(convolutions):
+            layers += [Conv(inputs, outputs, 3, padding=1), GroupNorm(8, outputs), Relu()]
+            inputs = outputs
         layers.append(MaxPool(2, 2))
     return (*layers, Flatten(), Linear(2048, 10))
 

@@ -8,6 +8,7 @@ from typing import Any
 from clipping_suite import figures
 from clipping_suite.contestants import CONTESTANTS
 from clipping_suite.figures import Json, Row
+from clipping_suite.workloads import BEYOND
 
 _TARGETS = (
     ("ours-torch", "torch only", 1.7, 1.35, 1.3, CONTESTANTS["ours-torch"].memory_aim or 0.0),
@@ -36,7 +37,8 @@ def page(results: Json, chart: str) -> str:
         ["# Speed of private steps", ""],
         _method(results),
         [f"![Step times as multiples of the best plain SGD step]({chart})", ""],
-        _targets(rows),
+        _targets([row for row in rows if row.workload not in BEYOND]),
+        _beyond([row for row in rows if row.workload in BEYOND]),
         _overall(rows),
     ]
     parts += [_workload(workload) for workload in results["workloads"]]
@@ -95,6 +97,22 @@ def _targets(rows: Sequence[Row]) -> list[str]:
                 held = "yes" if (value <= aim if below else value >= aim) else "**no**"
             lines.append(f"| {words}: {what} | {sense} {aim:g} | {number(value)} | {held} |")
     return [*lines, "", *_READING, ""]
+
+
+def _beyond(rows: Sequence[Row]) -> list[str]:
+    """What was measured beside the workloads that the aims are about."""
+    found = [row for row in rows if row.contestant == _TARGETS[1][0] and row.to_best is not None]
+    if not found:
+        return []
+    (row,), (ahead,) = found, figures.lead(rows, _TARGETS[1][0]).values()
+    return [
+        "The CIFAR convnet of six convolutions is not among the workloads of these aims. It shows a",
+        "network whose time is almost all products of matrices, which plain SGD runs near the",
+        "processor's peak and exact clipping needs as well. There tacit, native,",
+        f"takes {number(row.to_best)} of the best plain step and is {number(ahead)} times as fast"
+        " as the fastest peer.",
+        "",
+    ]
 
 
 def _smallest(values: dict[str, float]) -> float | None:
