@@ -106,8 +106,8 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
         return []
     (row,), (ahead,) = found, figures.lead(rows, _TARGETS[1][0]).values()
     return [
-        "The CIFAR convnet of six convolutions is not among the workloads of these aims. It shows a",
-        "network whose time is almost all products of matrices, which plain SGD runs near the",
+        "The CIFAR convnet of six convolutions is not one of the workloads of these aims. It shows",
+        "a network whose time is almost all products of matrices, which plain SGD runs near the",
         "processor's peak and exact clipping needs as well. There tacit, native,",
         f"takes {number(row.to_best)} of the best plain step and is {number(ahead)} times as fast"
         " as the fastest peer.",
