@@ -55,7 +55,7 @@ class FastEngine:
     `memory_ceiling` bounds, in bytes, the scratch memory of any one layer's algorithm, and all
     gradients that modules without a rule write out: where a batch needs more it is taken in parts.
     Algorithms work in blocks of at most 16 MiB, which a lower ceiling does not make smaller.
-    What probes and trials of algorithms took is given back to the system after that batch.
+    What probes and trials of algorithms took is given back to the system at once.
     `deterministic` chooses between algorithms by a fixed estimate of their cost instead of by
     timing them, so that the same batches give the same bits in another process.
 
@@ -101,7 +101,7 @@ class FastEngine:
         total: Tensor | None = None
         totals: dict[str, Tensor] = {}
         unwritten: set[str] = set()
-        known = self._steady, self._chooser.trials
+        steady = self._steady
         for batch in batches:
             for recording in self._recordings(loss, batch, rows_of(batch, views), slots):
                 if total is None:  # only now that activations are gone
@@ -110,8 +110,8 @@ class FastEngine:
                     unwritten = set(totals)
                 with torch.no_grad():
                     recording.finish(self.rule, totals, unwritten)
-                if (self._steady, self._chooser.trials) != known:
-                    known = self._steady, self._chooser.trials
+                if self._steady and not steady:
+                    steady = True
                     give_back_memory()
         if total is None:
             total = self._room().zero_()

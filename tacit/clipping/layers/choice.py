@@ -47,8 +47,6 @@ class Chooser:
 
     def __init__(self, *, deterministic: bool, memory_ceiling: int) -> None:
         self.memory_ceiling = memory_ceiling
-        self.trials = 0
-        """How often algorithms were tried so far."""
         self._deterministic = deterministic
 
     def pick(self, key: Hashable, records: int, algorithms: Sequence[Algorithm]) -> Algorithm:
@@ -90,7 +88,7 @@ class Chooser:
             if algorithm.name not in times:
                 best = min(times.values(), default=math.inf)
                 times[algorithm.name] = _time(algorithm.trial, records, best)
-                self.trials += 1
+                give_back_memory()
         return times
 
 
