@@ -163,7 +163,8 @@ class FastEngine:
                 yield from self._recordings(loss, part, rows_of(part, rows.views), slots)
 
     def _record(self, loss: LossFunction, batch: Batch, rows: Rows, slots: Slots) -> Recording:
-        """Record a micro-batch: intercepted at first, then read off its graph where that works.
+        """Record a micro-batch: intercepted at first, then read off its graph where that works and
+        no layer has a faster way that only interception can take.
 
         What can be read is read from the first batch on, so that the bits of a sum do not depend
         on how many came before it in this process.
@@ -171,7 +172,8 @@ class FastEngine:
         if not self._steady:
             before = World(self._structure)
             recording = self._intercepted(loss, batch, rows, slots, before)
-            self._readable = not (self._units or recording.moved or before.buffers_changed)
+            odd = self._units or recording.moved or before.buffers_changed
+            self._readable = not (odd or recording.better_intercepted)
             if not self._readable:
                 return recording
             del recording

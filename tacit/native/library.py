@@ -8,63 +8,18 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from ctypes import c_float, c_int64
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tacit.native import structures
+
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 4
+_VERSION = 5
 _LEVELS = ("baseline", "avx2", "avx512")
 _GROUP = 256
-
-
-class _Stream(ctypes.Structure):
-    _fields_ = (("key", ctypes.c_uint32 * 8), ("start", ctypes.c_uint32 * 4))
-
-
-class _Planar(ctypes.Structure):
-    _fields_ = tuple(
-        (name, c_int64)
-        for name in (
-            *("channels", "height", "width", "outputs", "out_height", "out_width"),
-            *("kernel_height", "kernel_width", "step_down", "step_right"),
-            *("pad_down", "pad_right", "tap_down", "tap_right"),
-        )
-    )
-
-
-class _Grouped(ctypes.Structure):
-    _fields_ = (
-        *((name, c_int64) for name in ("pixels", "channels", "groups")),
-        ("eps", ctypes.c_double),
-    )
-
-
-class _Lookups(ctypes.Structure):
-    _fields_ = tuple(
-        (name, c_int64)
-        for name in ("positions", "width", "record_stride", "position_stride", "padding")
-    )
-
-
-_SIGNATURES: dict[str, list[type]] = {
-    "tacit_keystream": [c_int32, POINTER(_Stream), c_void_p, c_int64],
-    "tacit_normals": [c_int32, c_int32, POINTER(_Stream), c_void_p, c_int64],
-    "tacit_perturb": [
-        *(c_int32, c_int32, POINTER(_Stream), c_void_p),
-        *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
-    ],
-    "tacit_convolution": [
-        *(c_int32, c_int32, POINTER(_Planar), c_int64),
-        *(c_void_p, c_void_p, c_void_p, c_void_p),
-    ],
-    "tacit_group_norm": [c_int32, c_int32, POINTER(_Grouped), c_int64, *[c_void_p] * 6],
-    "tacit_group_norm_backward": [c_int32, c_int32, POINTER(_Grouped), c_int64, *[c_void_p] * 8],
-    "tacit_table_norms": [c_int32, c_int32, POINTER(_Lookups), c_int64, c_int64, *[c_void_p] * 3],
-    "tacit_table_sum": [c_int32, c_int32, POINTER(_Lookups), c_int64, *[c_void_p] * 4],
-}
 
 
 class Library:
@@ -139,7 +94,7 @@ class Library:
         _check(x, g)
         images, height, width, channels = x.shape
         _, out_height, out_width, outputs = g.shape
-        shape = _Planar(
+        shape = structures.Planar(
             *(channels, height, width, outputs, out_height, out_width),
             *(*kernel, *stride, *padding, *dilation),
         )
@@ -147,6 +102,67 @@ class Library:
         threads = torch.get_num_threads()
         self._call("tacit_convolution", threads, shape, images, x, g, out, squares)
         return squares
+
+    def image_gradients(
+        self,
+        g: Tensor,
+        weight: Tensor,
+        size: tuple[int, int],
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+    ) -> Tensor:
+        """Gradients of images of this height and width from those of what they were convolved to.
+
+        Both are in channels-last format. Made for images with few channels.
+        """
+        outputs, channels, *kernel = weight.shape
+        tap = weight.stride(3)
+        assert g.dtype == weight.dtype == torch.float32
+        assert g.is_contiguous(memory_format=torch.channels_last) and g.shape[1] == outputs
+        assert kernel[0] == 1 or weight.stride(2) == kernel[1] * tap
+        ends = (
+            (n + 2 * p - k) // s for n, p, k, s in zip(size, padding, kernel, stride, strict=True)
+        )
+        assert tuple(end + 1 for end in ends) == tuple(g.shape[2:])
+        shape = structures.Planar(
+            *(channels, *size, outputs, *g.shape[2:], *kernel, *stride, *padding, 1, 1)
+        )
+        taps = structures.Taps(channels, outputs, weight.stride(1), weight.stride(0), tap, 0)
+        dx = _images(len(g), channels, *size)
+        threads = torch.get_num_threads()
+        self._call("tacit_convolution_back", threads, shape, taps, len(g), g, weight, dx)
+        return dx
+
+    def winograd(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, *, back: bool
+    ) -> Tensor:
+        """Convolve images in channels-last format with kernels of 3 × 3, stride 1.
+
+        With `back`, x is the gradient of such a convolution's output and the result that of its
+        input. Channels and outputs are multiples of sixteen; the result is in channels-last format.
+        """
+        assert x.dtype == weight.dtype == torch.float32
+        assert x.is_contiguous(memory_format=torch.channels_last)
+        outputs, channels = weight.shape[:2]
+        strides = weight.stride()[1::-1]
+        tap = weight.stride(3)
+        assert weight.shape[2:] == (3, 3) and weight.stride(2) == 3 * tap
+        if back:
+            outputs, channels, strides, padding = channels, outputs, strides[::-1], 2 - padding
+        images, given, height, width = x.shape
+        high, wide = height + 2 * padding - 2, width + 2 * padding - 2
+        assert given == channels and channels % 16 == outputs % 16 == 0
+        threads = torch.get_num_threads()
+        taps = structures.Taps(channels, outputs, *strides, tap, back)
+        transformed = x.new_empty(16 * channels * outputs)
+        self._call("tacit_winograd_weights", threads, taps, weight, transformed)
+        y = _images(images, outputs, high, wide)
+        sizes = (images, height, width, channels, high, wide, outputs, padding)
+        self._call(
+            *("tacit_winograd", threads, structures.Winograd(*sizes)),
+            *(x, transformed, _packed(bias), y),
+        )
+        return y
 
     def group_norm(
         self, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
@@ -210,25 +226,29 @@ def _check(*tensors: Tensor) -> None:
         assert tensor.device.type == "cpu"
 
 
-def _lookups(tokens: Tensor, g: Tensor, padding: int) -> tuple[_Lookups, Tensor]:
+def _lookups(tokens: Tensor, g: Tensor, padding: int) -> tuple[structures.Lookups, Tensor]:
     assert g.dtype == torch.float32 and tokens.shape == g.shape[:2]
     assert g.shape[2] == 1 or g.stride(2) == 1
     tokens = tokens.to(torch.int64).contiguous()
-    return _Lookups(*g.shape[1:], g.stride(0), g.stride(1), padding), tokens
+    return structures.Lookups(*g.shape[1:], g.stride(0), g.stride(1), padding), tokens
 
 
-def _grouped(x: Tensor, groups: int, eps: float) -> _Grouped:
+def _grouped(x: Tensor, groups: int, eps: float) -> structures.Grouped:
     assert x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
     _, channels, height, width = x.shape
-    return _Grouped(height * width, channels, groups, eps)
+    return structures.Grouped(height * width, channels, groups, eps)
+
+
+def _images(*shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, memory_format=torch.channels_last)
 
 
 def _packed(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
-def _stream(key: bytes, nonce: bytes) -> _Stream:
-    return _Stream.from_buffer_copy(key + nonce)
+def _stream(key: bytes, nonce: bytes) -> structures.Stream:
+    return structures.Stream.from_buffer_copy(key + nonce)
 
 
 @functools.cache
@@ -248,7 +268,7 @@ def _loaded() -> tuple[Library, ...]:
             stacklevel=2,
         )
         return ()
-    for name, types in _SIGNATURES.items():
+    for name, types in structures.SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = types, None
     return tuple(Library(library, level) for level in range(library.tacit_levels()))

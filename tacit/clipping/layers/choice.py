@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -47,6 +48,8 @@ class Chooser:
 
     def __init__(self, *, deterministic: bool, memory_ceiling: int) -> None:
         self.memory_ceiling = memory_ceiling
+        self.settled: dict[Hashable, Any] = {}
+        """What was made of earlier choices, for those who need not ask again."""
         self._deterministic = deterministic
 
     def pick(self, key: Hashable, records: int, algorithms: Sequence[Algorithm]) -> Algorithm:

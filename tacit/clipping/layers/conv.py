@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.clipping.layers.contributions import Dense
+from tacit.clipping.layers.conv_compiled import Compiled
 from tacit.clipping.layers.conv_geometry import Geometry, Problem, spread
 from tacit.clipping.layers.kernels import Kernels
 from tacit.clipping.layers.operation import (
@@ -111,12 +112,20 @@ class _Convolution(Operation):
         self._weight_slot, self._bias_slot = slots
         self.slots = [slot for slot in slots if slot is not None]
         self.kept = weight.dim() - 1
+        self._compiled = None if self._transposed else Compiled.of(self._weight, geometry)
+
+    def better_intercepted(self, x: Tensor) -> bool:
+        return self._compiled is not None and self._compiled.helps(x)
 
     def leading(self, x: Tensor) -> Sequence[int]:
         return x.shape[:1]
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         geometry = self._geometry
+        if self._compiled is not None:
+            faster = self._compiled.convolved(x, self._bias)
+            if faster is not None:
+                return faster, ()
         output = torch.convolution(
             x,
             self._weight,
@@ -135,9 +144,7 @@ class _Convolution(Operation):
     ) -> tuple[Tensor | None, Gradients]:
         input_gradient: Tensor | None = None
         if input_needed:
-            input_gradient = self._geometry.backward(
-                x, g, self._weight, (True, False), self._transposed, self._extra
-            )[0]
+            input_gradient = self._input_gradient(x, g)
         if at is None:
             return input_gradient, []
         gradients: Gradients = []
@@ -148,6 +155,15 @@ class _Convolution(Operation):
             per_image = g.sum(tuple(range(2, g.dim())))
             gradients.append((self._bias_slot, Dense(at.summed(per_image, 1))))
         return input_gradient, gradients
+
+    def _input_gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        if self._compiled is not None:
+            faster = self._compiled.gradient(x, g)
+            if faster is not None:
+                return faster
+        return self._geometry.backward(
+            x, g, self._weight, (True, False), self._transposed, self._extra
+        )[0]
 
     def _problem(self, x: Tensor, g: Tensor, at: Placement) -> Problem:
         kernel, geometry = self._weight.shape, self._geometry

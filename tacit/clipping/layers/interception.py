@@ -98,6 +98,8 @@ class _Interceptor(TorchFunctionMode):
         use = recording.use(operation.slots, axes, x.dim()) if axes else None
         if use is None:
             return self._shared_lookup(x, operation, func, args, kwargs)
+        if operation.better_intercepted(x):
+            recording.better_intercepted = True
         # No functorch transform is at work here, so its part of `Function.apply` is passed by.
         output: Tensor = super(Function, _Through).apply(  # type: ignore[no-untyped-call]
             recording.anchor, x, operation, use

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,43 +47,44 @@ class Kernels(Mergeable):
         self._chooser = chooser
 
     def squared_norms(self) -> Tensor:
-        assert isinstance(self._held, Problem)
-        x, g = self._held.x, self._held.g
+        problem = self._held
+        assert isinstance(problem, Problem)
+        x, g = problem.x, problem.g
         key = (
-            *("convolution", x.shape[1:], g.shape[1:], self._held.kernel, self._held.geometry),
-            *(self._held.images, x.dtype, x.device, x.is_contiguous(), g.is_contiguous()),
+            *("convolution", x.shape[1:], g.shape[1:], problem.kernel, problem.geometry),
+            *(problem.images, x.dtype, x.device, x.is_contiguous(), g.is_contiguous()),
             torch.get_num_threads(),
         )
-        algorithms = self._algorithms(self._held)
-        return self._chooser.pick(key, self._held.records, algorithms).run()
+        settled = self._chooser.settled
+        way = settled.get((key, problem.records))
+        if way is None:
+            chosen = self._chooser.pick(key, problem.records, self._algorithms(problem))
+            way = next(each for each in _ways(problem) if each.name == chosen.name)
+            settled[key, problem.records] = way
+        return self._run(problem, way)
 
     def _algorithms(self, problem: Problem) -> list[Algorithm]:
-        item = problem.x.element_size()
-        operands = item * (problem.x.numel() + problem.g.numel())
-        kept = item * problem.records * problem.weights
+        return [self._algorithm(problem, way) for way in _ways(problem)]
 
-        def write_out(way: WriteOut) -> Tensor:
-            self._held = _by_record(way, problem)
-            return self._held.squared_norms()
+    def _run(self, problem: Problem, way: _Way) -> Tensor:
+        result = way.function(problem)
+        if isinstance(result, Tensor):
+            return result
+        self._held = result
+        return result.squared_norms()
 
-        def try_write_out(way: WriteOut, records: int) -> None:
-            written = _by_record(way, problem.part(0, records))
-            written.squared_norms()
-            written.weighted(problem.x.new_ones(records))
-
-        def try_measure(way: Measure, records: int) -> None:
+    def _algorithm(self, problem: Problem, way: _Way) -> Algorithm:
+        def trial(records: int) -> None:
             few = problem.part(0, records)
-            way(few)
-            few.summed(problem.x.new_ones(records), problem.x.new_empty(problem.kernel))
+            result, ones = way.function(few), problem.x.new_ones(records)
+            if isinstance(result, Tensor):
+                few.summed(ones, problem.x.new_empty(problem.kernel))
+            else:
+                result.squared_norms()
+                result.weighted(ones)
 
-        return [
-            Algorithm(name, cost, kept, True, partial(write_out, way), partial(try_write_out, way))
-            for name, cost, way in _ways_to_write_out(problem)
-            if kept <= _WORTH_KEEPING * operands
-        ] + [
-            Algorithm(name, cost, memory, False, partial(way, problem), partial(try_measure, way))
-            for name, cost, memory, way in _ways_to_measure(problem)
-        ]
+        run = partial(self._run, problem, way)
+        return Algorithm(way.name, way.cost, way.memory, way.keeps, run, trial)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         if isinstance(self._held, WrittenOut):
@@ -110,6 +112,31 @@ class Kernels(Mergeable):
         else:
             images = records.repeat_interleave(held.images)
             self._held = replace(held, x=zeroed(held.x, images), g=zeroed(held.g, images))
+
+
+class _Way(NamedTuple):
+    """A way to the squared norms of a problem, or with `keeps` to its gradients.
+
+    `cost` is in multiplications per record, the weighted sum included; `memory` in bytes.
+    """
+
+    name: str
+    cost: float
+    memory: int
+    keeps: bool
+    function: Callable[[Problem], Tensor | WrittenOut]
+
+
+def _ways(problem: Problem) -> Iterator[_Way]:
+    """All that are worth considering."""
+    item = problem.x.element_size()
+    operands = item * (problem.x.numel() + problem.g.numel())
+    kept = item * problem.records * problem.weights
+    if kept <= _WORTH_KEEPING * operands:
+        for name, cost, way in _ways_to_write_out(problem):
+            yield _Way(name, cost, kept, True, partial(_by_record, way))
+    for name, cost, memory, measure in _ways_to_measure(problem):
+        yield _Way(name, cost, memory, False, measure)
 
 
 def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]]:

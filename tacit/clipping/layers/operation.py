@@ -65,6 +65,10 @@ class Operation(ABC):
     def leading(self, x: Tensor) -> Sequence[int]:
         """The sizes of the dimensions among which the rows are to be found."""
 
+    def better_intercepted(self, x: Tensor) -> bool:
+        """Whether `run` and `back` have a faster way than torch takes by itself."""
+        return False
+
     def lookup(self, x: Tensor, result: Tensor) -> Lookup | None:
         """What to remember of a call in which no dimension belongs to the rows, if anything."""
         return None

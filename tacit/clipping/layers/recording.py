@@ -44,6 +44,8 @@ class Recording:
         self.inside_unit = False
         self.moved = False
         """Whether rows may have been moved by their content, so that nothing known holds."""
+        self.better_intercepted = False
+        """Whether a layer was taken a faster way than it would have been by itself."""
         self.leaves: list[tuple[str, Tensor]] = []
         self.uses: list[Use] = []
         self.unverified = False

@@ -3,6 +3,7 @@
 // Every function takes the level of the instruction set first. Levels count from 0, the one that
 // every processor of the architecture has, to tacit_levels() - 1.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels.h"
@@ -28,15 +29,35 @@ constexpr std::int64_t kFewGroups = 32;
 
 int worthwhile(int threads, std::int64_t groups) { return groups < kFewGroups ? 1 : threads; }
 
-// Ranges of noise for every thread.
+// Floats with nothing in them, beginning where a cache line does: vectors that cross lines cost twice.
+class Scratch {
+   public:
+    explicit Scratch(std::int64_t floats) : memory(new float[floats + 16]) {}
+    float *floats() {
+        const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(memory.get());
+        return reinterpret_cast<float *>((start + 63) / 64 * 64);
+    }
+
+   private:
+    const std::unique_ptr<float[]> memory;
+};
+
+// Ranges of noise, and of tiles, for every thread.
 constexpr int kRanges = 8;
+
+// Tiles of a convolution that are transformed together: so many that transformed weights are worth
+// reading once for them, and where channels are few no more than a cache holds.
+std::int64_t tiles_together(const tacit::Winograd &shape) {
+    const std::int64_t each = 16 * sizeof(float) * (shape.channels + shape.outputs);
+    return std::max<std::int64_t>(48, (768 << 10) / each / 6 * 6);
+}
 
 }  // namespace
 
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 4; }
+std::int32_t tacit_version() { return 5; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -172,6 +193,48 @@ void tacit_table_sum(std::int32_t level, std::int32_t threads, const tacit::Look
     tacit::share(threads, threads, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t part = first; part < last; part++)
             use.table_sum(*shape, records, tokens, g, factors, total, part, threads);
+    });
+}
+
+// Sixteen transformed weights for every pair of channel and output.
+void tacit_winograd_weights(std::int32_t level, std::int32_t threads, const tacit::Taps *taps,
+                            const float *weight, float *transformed) {
+    const Kernels &use = kernels(level);
+    tacit::share(threads, taps->channels, [&](std::int64_t first, std::int64_t last) {
+        use.winograd_weights(*taps, weight, transformed, first, last);
+    });
+}
+
+void tacit_winograd(std::int32_t level, std::int32_t threads, const tacit::Winograd *shape,
+                    const float *x, const float *transformed, const float *bias, float *y) {
+    const Kernels &use = kernels(level);
+    const std::int64_t together = tiles_together(*shape);
+    const std::int64_t tiles =
+        shape->images * ((shape->out_height + 1) / 2) * ((shape->out_width + 1) / 2);
+    const std::int64_t groups = (tiles + together - 1) / together;
+    tacit::share(threads, groups, [&](std::int64_t first, std::int64_t last) {
+        const std::int64_t size = 16 * together * (shape->channels + shape->outputs);
+        Scratch scratch(size);
+        for (std::int64_t group = first; group < last; group++)
+            use.winograd(*shape, x, transformed, bias, y, group * together,
+                         std::min(tiles, (group + 1) * together), scratch.floats());
+    }, kRanges);
+}
+
+// The gradient of a convolution's images from that of its outputs.
+void tacit_convolution_back(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
+                            const tacit::Taps *taps, std::int64_t images, const float *g,
+                            const float *weight, float *dx) {
+    const Kernels &use = kernels(level);
+    Scratch packed(use.packed_weights_size(*shape));
+    use.pack_weights(*shape, *taps, weight, packed.floats());
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t g_size = shape->outputs * shape->out_height * shape->out_width;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(use.convolution_back_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            use.convolution_back(*shape, g + i * g_size, packed.floats(), dx + i * x_size,
+                                 scratch.floats());
     });
 }
 

@@ -42,6 +42,21 @@ struct Seen {
     std::int64_t record, place;
 };
 
+// A convolution with kernels of 3 x 3 and stride 1, of images with channels innermost. Channels and
+// outputs are multiples of sixteen.
+struct Winograd {
+    std::int64_t images, height, width, channels;
+    std::int64_t out_height, out_width, outputs;
+    std::int64_t pad;
+};
+
+// Where the weights of a convolution lie; `flipped` for the way back by Winograd's method.
+struct Taps {
+    std::int64_t channels, outputs;
+    std::int64_t channel_stride, output_stride, tap_stride;
+    std::int64_t flipped;
+};
+
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
@@ -71,6 +86,20 @@ struct Kernels {
     void (*table_sum)(const Lookups &, std::int64_t records, const std::int64_t *tokens,
                       const float *g, const float *factors, float *total, std::int64_t part,
                       std::int64_t parts);
+    // Sixteen transformed weights for channels first to last and every output.
+    void (*winograd_weights)(const Taps &, const float *weight, float *transformed,
+                             std::int64_t first, std::int64_t last);
+    // Tiles first to last of a convolution, with sixteen floats of scratch for each channel and
+    // output of each of them; bias may be null.
+    void (*winograd)(const Winograd &, const float *x, const float *transformed, const float *bias,
+                     float *y, std::int64_t first, std::int64_t last, float *scratch);
+    // Floats of scratch memory that convolution_back needs, and of weights packed for it.
+    std::int64_t (*convolution_back_scratch)(const Planar &);
+    std::int64_t (*packed_weights_size)(const Planar &);
+    void (*pack_weights)(const Planar &, const Taps &, const float *weight, float *packed);
+    // One image's gradient from that of its outputs.
+    void (*convolution_back)(const Planar &, const float *g, const float *packed, float *dx,
+                             float *scratch);
 };
 
 // Each is defined where the compiler was asked for that instruction set.

@@ -19,6 +19,13 @@ float table_norm(const Lookups &, std::int64_t, const std::int64_t *, const floa
                  float *);
 void table_sum(const Lookups &, std::int64_t, const std::int64_t *, const float *, const float *,
                float *, std::int64_t, std::int64_t);
+void winograd_weights(const Taps &, const float *, float *, std::int64_t, std::int64_t);
+void winograd(const Winograd &, const float *, const float *, const float *, float *, std::int64_t,
+              std::int64_t, float *);
+std::int64_t convolution_back_scratch(const Planar &);
+std::int64_t packed_weights_size(const Planar &);
+void pack_weights(const Planar &, const Taps &, const float *, float *);
+void convolution_back(const Planar &, const float *, const float *, float *, float *);
 
 }  // namespace TACIT_LEVEL
 
@@ -36,6 +43,12 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::group_norm_backward,
     TACIT_LEVEL::table_norm,
     TACIT_LEVEL::table_sum,
+    TACIT_LEVEL::winograd_weights,
+    TACIT_LEVEL::winograd,
+    TACIT_LEVEL::convolution_back_scratch,
+    TACIT_LEVEL::packed_weights_size,
+    TACIT_LEVEL::pack_weights,
+    TACIT_LEVEL::convolution_back,
 };
 
 }  // namespace tacit

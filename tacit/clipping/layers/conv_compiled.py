@@ -1,0 +1,85 @@
+"""Convolutions, and the way back through them, by compiled kernels where these beat torch's own.
+
+Winograd's method F(2 × 2, 3 × 3) takes 16 products where a sum over taps takes 36. Images with few
+channels leave most of a vector empty in torch's way back, but not in ours. Whether a kernel is
+used follows from shapes alone, so that the same batches give the same bits in another process.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tacit import native
+from tacit.clipping.layers.conv_geometry import Geometry
+from tacit.native import Library
+
+_LANES = 16
+_FEWEST_CHANNELS = 32
+"""For Winograd's method: with fewer, transforms cost more than products save."""
+_FEWEST_TILES = 192
+"""With fewer, the transforms of weights do."""
+_NARROW, _NARROW_WITH_STRIDE = 7, 16
+"""Channels up to which our way back is the faster one."""
+
+
+class Compiled:
+    """A planar convolution of images in channels-last format, as kernels do it."""
+
+    def __init__(self, weight: Tensor, geometry: Geometry) -> None:
+        self._weight, self._geometry = weight, geometry
+        outputs, channels = weight.shape[:2]
+        square = geometry.padding[:1] * 2 == geometry.padding and geometry.stride == (1, 1)
+        self._threes = tuple(weight.shape[2:]) == (3, 3) and square and geometry.padding[0] <= 2
+        self._lanes = not (outputs % _LANES or channels % _LANES)
+        self._wide = self._lanes and min(outputs, channels) >= _FEWEST_CHANNELS
+        steps = max(geometry.stride)
+        self._narrow = channels <= (_NARROW_WITH_STRIDE if steps > 1 else _NARROW)
+
+    @classmethod
+    def of(cls, weight: Tensor, geometry: Geometry) -> Compiled | None:
+        """None where the kernels do not know such a convolution at all."""
+        if weight.dim() != 4 or geometry.groups != 1 or geometry.dilation != (1, 1):
+            return None
+        plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
+        rows = weight.shape[2] == 1 or weight.stride(2) == weight.shape[3] * weight.stride(3)
+        return cls(weight, geometry) if plain and rows else None
+
+    def helps(self, x: Tensor) -> bool:
+        """Whether one of the ways below is better than torch's for such images."""
+        return self._winograd(x) is not None or (x.requires_grad and self._back(x) is not None)
+
+    def convolved(self, x: Tensor, bias: Tensor | None) -> Tensor | None:
+        """The convolution; None where torch should do it."""
+        kernels = self._winograd(x)
+        if kernels is None:
+            return None
+        return kernels.winograd(x, self._weight, bias, self._geometry.padding[0], back=False)
+
+    def gradient(self, x: Tensor, g: Tensor) -> Tensor | None:
+        """The gradient of the images x from that of the outputs; None as above."""
+        g = g.contiguous(memory_format=torch.channels_last)
+        kernels, weight, geometry = self._winograd(x), self._weight, self._geometry
+        if kernels is not None:
+            return kernels.winograd(g, weight, None, geometry.padding[0], back=True)
+        kernels = self._back(x)
+        if kernels is None:
+            return None
+        (high, wide), (down, right), (top, left) = x.shape[2:], geometry.stride, geometry.padding
+        return kernels.image_gradients(g, weight, (high, wide), (down, right), (top, left))
+
+    def _winograd(self, x: Tensor) -> Library | None:
+        if not (self._threes and self._wide):
+            return None
+        pad = 2 * self._geometry.padding[0]
+        down, across = ((n + pad - 1) // 2 for n in x.shape[2:])
+        return _kernels_for(x) if x.shape[0] * down * across >= _FEWEST_TILES else None
+
+    def _back(self, x: Tensor) -> Library | None:
+        return _kernels_for(x) if self._narrow else None
+
+
+def _kernels_for(x: Tensor) -> Library | None:
+    plain = x.dtype == torch.float32 and x.device.type == "cpu"
+    last = x.is_contiguous(memory_format=torch.channels_last)
+    return native.active() if plain and last and x.numel() else None

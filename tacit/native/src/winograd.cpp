@@ -1,0 +1,185 @@
+// Convolutions with kernels of 3 x 3 and stride 1 by Winograd's minimal filtering F(2 x 2, 3 x 3),
+// for images with channels innermost.
+//
+// Outputs are made in tiles of 2 x 2, each from 4 x 4 inputs: sixteen products for every pair of
+// channels instead of thirty-six. Transforms only add and halve, so that rounding grows by a small
+// factor (Lavin and Gray 2016; larger tiles would save more and lose digits).
+#include <cstring>
+
+#include "kernels.h"
+#include "vectors.h"
+
+namespace tacit {
+namespace TACIT_LEVEL {
+namespace {
+
+constexpr int kLanes = TACIT_LANES;
+constexpr int kPlaces = 16;  // of a transformed tile
+constexpr int kRows = 6;     // tiles whose sums stay in registers
+constexpr int kMostWide = TACIT_LANES == 16 ? 4 : 2;
+typedef float Lanes __attribute__((vector_size(4 * TACIT_LANES)));
+
+inline Lanes load(const float *from) {
+    Lanes value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+inline void store(float *to, Lanes value) { std::memcpy(to, &value, sizeof value); }
+
+// Vectors of output channels that are taken at once where `left` are to come.
+inline int wide(std::int64_t left) {
+    const std::int64_t vectors = left / kLanes;
+    return vectors >= 4 && kMostWide == 4 ? 4 : vectors >= 2 ? 2 : 1;
+}
+
+// Rows x Wide vectors of products: tiles by output channels, summed over input channels.
+template <int Wide, int Rows>
+void products(const float *v, const float *u, std::int64_t channels, float *m,
+              std::int64_t outputs) {
+    Lanes sums[Rows][Wide] = {};
+    for (std::int64_t c = 0; c < channels; c++) {
+        Lanes weights[Wide];
+        for (int k = 0; k < Wide; k++) weights[k] = load(u + (c * Wide + k) * kLanes);
+        for (int r = 0; r < Rows; r++)
+            for (int k = 0; k < Wide; k++) sums[r][k] += v[r * channels + c] * weights[k];
+    }
+    for (int r = 0; r < Rows; r++)
+        for (int k = 0; k < Wide; k++) store(m + r * outputs + k * kLanes, sums[r][k]);
+}
+
+template <int Wide>
+void all_products(const float *v, const float *u, std::int64_t channels, float *m,
+                  std::int64_t outputs, std::int64_t tiles) {
+    std::int64_t t = 0;
+    for (; t + kRows <= tiles; t += kRows)
+        products<Wide, kRows>(v + t * channels, u, channels, m + t * outputs, outputs);
+    for (; t < tiles; t++)
+        products<Wide, 1>(v + t * channels, u, channels, m + t * outputs, outputs);
+}
+
+struct Tile {
+    std::int64_t image, top, left;  // the image, and the tile's first output
+};
+
+inline Tile place(const Winograd &w, std::int64_t tile) {
+    const std::int64_t across = (w.out_width + 1) / 2, down = (w.out_height + 1) / 2;
+    return {tile / (across * down), tile / across % down * 2, tile % across * 2};
+}
+
+void transform_input(const Winograd &w, const float *x, Tile tile, float *v,
+                     std::int64_t apart) {
+    const float *pixels[4][4];
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            const std::int64_t row = tile.top + i - w.pad, column = tile.left + j - w.pad;
+            const bool inside = row >= 0 && row < w.height && column >= 0 && column < w.width;
+            const std::int64_t pixel = (tile.image * w.height + row) * w.width + column;
+            pixels[i][j] = inside ? x + pixel * w.channels : nullptr;
+        }
+    for (std::int64_t c = 0; c < w.channels; c += kLanes) {
+        Lanes rows[4][4];
+        for (int j = 0; j < 4; j++) {
+            Lanes d[4];
+            for (int i = 0; i < 4; i++) d[i] = pixels[i][j] ? load(pixels[i][j] + c) : Lanes{};
+            rows[0][j] = d[0] - d[2];
+            rows[1][j] = d[1] + d[2];
+            rows[2][j] = d[2] - d[1];
+            rows[3][j] = d[1] - d[3];
+        }
+        for (int i = 0; i < 4; i++) {
+            float *out = v + 4 * i * apart + c;
+            store(out, rows[i][0] - rows[i][2]);
+            store(out + apart, rows[i][1] + rows[i][2]);
+            store(out + 2 * apart, rows[i][2] - rows[i][1]);
+            store(out + 3 * apart, rows[i][1] - rows[i][3]);
+        }
+    }
+}
+
+void transform_output(const Winograd &w, const float *m, std::int64_t apart, const float *bias,
+                      Tile tile, float *y) {
+    float *first = y + ((tile.image * w.out_height + tile.top) * w.out_width + tile.left) * w.outputs;
+    const bool below = tile.top + 1 < w.out_height, beside = tile.left + 1 < w.out_width;
+    for (std::int64_t o = 0; o < w.outputs; o += kLanes) {
+        Lanes rows[2][4];
+        for (int j = 0; j < 4; j++) {
+            Lanes d[4];
+            for (int i = 0; i < 4; i++) d[i] = load(m + (4 * i + j) * apart + o);
+            rows[0][j] = d[0] + d[1] + d[2];
+            rows[1][j] = d[1] - d[2] - d[3];
+        }
+        const Lanes shift = bias ? load(bias + o) : Lanes{};
+        for (int i = 0; i < (below ? 2 : 1); i++) {
+            float *out = first + i * w.out_width * w.outputs + o;
+            store(out, rows[i][0] + rows[i][1] + rows[i][2] + shift);
+            if (beside) store(out + w.outputs, rows[i][1] - rows[i][2] - rows[i][3] + shift);
+        }
+    }
+}
+
+}  // namespace
+
+// Transformed kernels, [places, blocks of outputs, channels, outputs of a block].
+void winograd_weights(const Taps &taps, const float *weight, float *u, std::int64_t first,
+                      std::int64_t last) {
+    for (std::int64_t o = 0; o < taps.outputs;) {
+        const int vectors = wide(taps.outputs - o);
+        for (std::int64_t c = first; c < last; c++)
+            for (int k = 0; k < vectors; k++) {
+                Lanes g[3][3], rows[4][3];
+                for (int tap = 0; tap < 9; tap++) {
+                    const int from = taps.flipped ? 8 - tap : tap;
+                    for (int lane = 0; lane < kLanes; lane++)
+                        g[tap / 3][tap % 3][lane] =
+                            weight[(o + k * kLanes + lane) * taps.output_stride +
+                                   c * taps.channel_stride + from * taps.tap_stride];
+                }
+                for (int j = 0; j < 3; j++) {
+                    rows[0][j] = g[0][j];
+                    rows[1][j] = 0.5f * (g[0][j] + g[1][j] + g[2][j]);
+                    rows[2][j] = 0.5f * (g[0][j] - g[1][j] + g[2][j]);
+                    rows[3][j] = g[2][j];
+                }
+                float *out = u + o * taps.channels + (c * vectors + k) * kLanes;
+                const std::int64_t apart = taps.channels * taps.outputs;
+                for (int i = 0; i < 4; i++, out += 4 * apart) {
+                    store(out, rows[i][0]);
+                    store(out + apart, 0.5f * (rows[i][0] + rows[i][1] + rows[i][2]));
+                    store(out + 2 * apart, 0.5f * (rows[i][0] - rows[i][1] + rows[i][2]));
+                    store(out + 3 * apart, rows[i][2]);
+                }
+            }
+        o += vectors * kLanes;
+    }
+}
+
+// Tiles first to last of the outputs, at most as many as there is scratch for.
+void winograd(const Winograd &w, const float *x, const float *u, const float *bias, float *y,
+              std::int64_t first, std::int64_t last, float *scratch) {
+    const std::int64_t tiles = last - first;
+    float *v = scratch, *m = scratch + kPlaces * tiles * w.channels;
+    for (std::int64_t t = 0; t < tiles; t++)
+        transform_input(w, x, place(w, first + t), v + t * w.channels, tiles * w.channels);
+    for (int p = 0; p < kPlaces; p++) {
+        const float *inputs = v + p * tiles * w.channels;
+        const float *weights = u + p * w.channels * w.outputs;
+        float *out = m + p * tiles * w.outputs;
+        for (std::int64_t o = 0; o < w.outputs;) {
+            const int vectors = wide(w.outputs - o);
+            const float *block = weights + o * w.channels;
+            if (vectors == 4)
+                all_products<kMostWide>(inputs, block, w.channels, out + o, w.outputs, tiles);
+            else if (vectors == 2)
+                all_products<2>(inputs, block, w.channels, out + o, w.outputs, tiles);
+            else
+                all_products<1>(inputs, block, w.channels, out + o, w.outputs, tiles);
+            o += vectors * kLanes;
+        }
+    }
+    for (std::int64_t t = 0; t < tiles; t++)
+        transform_output(w, m + t * w.outputs, tiles * w.outputs, bias, place(w, first + t), y);
+}
+
+}  // namespace TACIT_LEVEL
+}  // namespace tacit

@@ -1,0 +1,78 @@
+"""What the compiled kernels take: the structures of `kernels.h`, and types of arguments."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+
+
+class Stream(ctypes.Structure):
+    _fields_ = (("key", ctypes.c_uint32 * 8), ("start", ctypes.c_uint32 * 4))
+
+
+class Planar(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in (
+            *("channels", "height", "width", "outputs", "out_height", "out_width"),
+            *("kernel_height", "kernel_width", "step_down", "step_right"),
+            *("pad_down", "pad_right", "tap_down", "tap_right"),
+        )
+    )
+
+
+class Grouped(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("pixels", "channels", "groups")),
+        ("eps", ctypes.c_double),
+    )
+
+
+class Lookups(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in ("positions", "width", "record_stride", "position_stride", "padding")
+    )
+
+
+class Winograd(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in (
+            *("images", "height", "width", "channels"),
+            *("out_height", "out_width", "outputs", "pad"),
+        )
+    )
+
+
+class Taps(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in (
+            *("channels", "outputs", "channel_stride", "output_stride", "tap_stride", "flipped"),
+        )
+    )
+
+
+SIGNATURES: dict[str, list[type]] = {
+    "tacit_keystream": [c_int32, POINTER(Stream), c_void_p, c_int64],
+    "tacit_normals": [c_int32, c_int32, POINTER(Stream), c_void_p, c_int64],
+    "tacit_perturb": [
+        *(c_int32, c_int32, POINTER(Stream), c_void_p),
+        *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
+    ],
+    "tacit_convolution": [
+        *(c_int32, c_int32, POINTER(Planar), c_int64),
+        *(c_void_p, c_void_p, c_void_p, c_void_p),
+    ],
+    "tacit_winograd_weights": [c_int32, c_int32, POINTER(Taps), c_void_p, c_void_p],
+    "tacit_winograd": [c_int32, c_int32, POINTER(Winograd), *[c_void_p] * 4],
+    "tacit_convolution_back": [
+        *(c_int32, c_int32, POINTER(Planar), POINTER(Taps), c_int64),
+        *(c_void_p, c_void_p, c_void_p),
+    ],
+    "tacit_group_norm": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 6],
+    "tacit_group_norm_backward": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 8],
+    "tacit_table_norms": [c_int32, c_int32, POINTER(Lookups), c_int64, c_int64, *[c_void_p] * 3],
+    "tacit_table_sum": [c_int32, c_int32, POINTER(Lookups), c_int64, *[c_void_p] * 4],
+}

@@ -1,0 +1,183 @@
+"""Compiled convolutions and their way back against torch in double precision."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit import native
+from tacit.clipping.fast import FastEngine
+from tacit.clipping.layers.conv_compiled import Compiled
+from tacit.clipping.layers.conv_geometry import Geometry
+from tacit.clipping.reference import ReferenceEngine
+from tacit.clipping.rules import Flat
+from tacit.native import Library
+
+LAST = torch.channels_last
+
+
+def random_images(*shape: int) -> Tensor:
+    return torch.randn(shape).contiguous(memory_format=LAST)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    atol = 3e-6 * float(expected.abs().max())
+    torch.testing.assert_close(found.double(), expected, rtol=3e-6, atol=atol)
+    assert found.is_contiguous(memory_format=LAST)
+
+
+def way_back(g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    return geometry.backward(x.double(), g.double(), weight.double(), (True, False))[0]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_winograd_there_and_back(kernels: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    inputs, outputs = chance.choice([16, 32, 48, 80]), chance.choice([16, 32, 64, 112])
+    height, width, padding = chance.randint(3, 9), chance.randint(3, 9), chance.randint(0, 2)
+    x = random_images(chance.randint(1, 40), inputs, height, width)
+    weight = torch.randn(outputs, inputs, 3, 3)
+    if seed % 2:
+        weight = weight.contiguous(memory_format=LAST)
+    bias = torch.randn(outputs) if seed % 3 else None
+    shift = None if bias is None else bias.double()
+    exact = F.conv2d(x.double(), weight.double(), shift, padding=padding)
+    close(kernels.winograd(x, weight, bias, padding, back=False), exact)
+    g = random_images(*exact.shape)
+    geometry = Geometry((1, 1), (padding, padding), (1, 1), 1)
+    found = kernels.winograd(g, weight, None, padding, back=True)
+    close(found, way_back(g, x, weight, geometry))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_way_back_to_images_with_few_channels(kernels: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    kernel = chance.randint(1, 8), chance.randint(1, 8)
+    stride = chance.randint(1, 3), chance.randint(1, 3)
+    padding = chance.randint(0, 2), chance.randint(0, 2)
+    size = tuple(k + chance.randint(0, 7) for k in kernel)
+    inputs, outputs = chance.choice([1, 2, 3, 6, 7, 16, 21]), chance.choice([1, 6, 16, 33])
+    x = random_images(3, inputs, *size)
+    weight = torch.randn(outputs, inputs, *kernel)
+    if seed % 2:
+        weight = weight.contiguous(memory_format=LAST)
+    g = random_images(*F.conv2d(x, weight, None, stride, padding).shape)
+    found = kernels.image_gradients(g, weight, (size[0], size[1]), stride, padding)
+    close(found, way_back(g, x, weight, Geometry(stride, padding, (1, 1), 1)))
+
+
+def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
+    x, weight = random_images(9, 32, 14, 14), torch.randn(48, 32, 3, 3)
+    g, narrow = random_images(9, 5, 10, 10), torch.randn(5, 6, 5, 5)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            there = kernels.winograd(x, weight, None, 1, back=False)
+            found.append((there, kernels.image_gradients(g, narrow, (14, 14), (1, 1), (0, 0))))
+    finally:
+        torch.set_num_threads(before)
+    for there, back in found[1:]:
+        assert torch.equal(there, found[0][0]) and torch.equal(back, found[0][1])
+
+
+class Spied:
+    """Notes which kernels were called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        for name in ("winograd", "image_gradients"):
+            original: Callable[..., Tensor] = getattr(Library, name)
+            monkeypatch.setattr(Library, name, self._noting(name, original))
+
+    def _noting(self, name: str, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def noting(*args: Any, **kwargs: Any) -> Tensor:
+            self.calls.append(f"{name} back" if kwargs.get("back") else name)
+            return original(*args, **kwargs)
+
+        return noting
+
+
+def losses(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def wide_model() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 48, 3, padding=1), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, 4)),
+    )
+
+
+def narrow_model() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 16, 5), nn.ReLU()),
+        *(nn.Conv2d(16, 8, 4, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "used"),
+    [(wide_model, {"winograd", "winograd back"}), (narrow_model, {"image_gradients"})],
+)
+def test_sums_are_exact_with_compiled_convolutions(
+    make: Callable[[], nn.Module],
+    used: set[str],
+    kernels: Library,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    spied, clip = Spied(monkeypatch), 0.05
+    model = make()
+    batch = torch.randn(5, 3, 28, 28), torch.randint(0, 4, (5,))
+    exact = copy.deepcopy(model).double()
+    expected = ReferenceEngine(exact, Flat(clip)).clipped_sum(
+        losses, [(batch[0].double(), batch[1])], 1
+    )
+    model.to(memory_format=LAST)  # type: ignore[call-overload]
+    last = batch[0].contiguous(memory_format=LAST), batch[1]
+    engine = FastEngine(model, Flat(clip))
+    for records in (5, 5, 1):
+        part = last[0][:records], last[1][:records]
+        found = engine.clipped_sum(losses, [part], 1)
+        if records == 5:
+            torch.testing.assert_close(
+                found.vector.double(), expected.vector, rtol=0, atol=1e-5 * clip
+            )
+    assert set(spied.calls) == used and kernels is native.active()
+    assert not engine.clipped_sum(losses, [(last[0][:0], last[1][:0])], 1).vector.any()
+
+
+def test_what_torch_does_as_well_is_left_to_it(
+    kernels: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows before columns: the model is then read off its graph, as it runs by itself."""
+    spied, model = Spied(monkeypatch), narrow_model()
+    engine = FastEngine(model, Flat(1.0))
+    batch = torch.randn(5, 3, 28, 28), torch.randint(0, 4, (5,))
+    for _ in range(2):
+        engine.clipped_sum(losses, [batch], 1)
+    assert not spied.calls and kernels is native.active()
+
+
+@pytest.mark.parametrize(
+    ("weight", "geometry"),
+    [
+        (torch.randn(32, 32, 3, 3).double(), Geometry((1, 1), (1, 1), (1, 1), 1)),
+        (torch.randn(32, 16, 3, 3), Geometry((1, 1), (1, 1), (1, 1), 2)),
+        (torch.randn(32, 32, 3, 3), Geometry((1, 1), (2, 2), (2, 2), 1)),
+        (torch.randn(32, 32, 3), Geometry((1,), (1,), (1,), 1)),
+    ],
+    ids=["double precision", "groups", "dilation", "one dimension"],
+)
+def test_other_convolutions_are_left_to_torch(weight: Tensor, geometry: Geometry) -> None:
+    assert Compiled.of(weight, geometry) is None
