@@ -4,6 +4,7 @@ They are built with the package where there is a C++ compiler. `TACIT_NATIVE=0` 
 turns them off.
 """
 
-from tacit.native.library import Library, active, available, limited_to
+from tacit.native.library import Library
+from tacit.native.loading import active, available, limited_to
 
 __all__ = ["Library", "active", "available", "limited_to"]

@@ -1,23 +1,16 @@
-"""Loads the compiled kernels and calls them with tensors."""
+"""Calls the compiled kernels with tensors."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from ctypes import c_float, c_int64
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from tacit.native import structures
 
-_PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 5
 _LEVELS = ("baseline", "avx2", "avx512")
 _GROUP = 256
 
@@ -132,6 +125,20 @@ class Library:
         threads = torch.get_num_threads()
         self._call("tacit_convolution_back", threads, shape, taps, len(g), g, weight, dx)
         return dx
+
+    def outer_sum(
+        self, x: Tensor, g: Tensor, factors: Tensor, total: Tensor, *, kept: bool
+    ) -> None:
+        """Σ factor · g[record] ⊗ x[record], written to `total` or added to what is kept there."""
+        _check(factors, total)
+        assert x.dtype == g.dtype == torch.float32 and x.stride(1) == g.stride(1) == 1
+        (records, inputs), outputs = x.shape, g.shape[1]
+        assert total.shape == (outputs, inputs) and len(g) == len(factors) == records
+        shape = structures.Outer(
+            *(x.data_ptr(), g.data_ptr(), total.data_ptr(), records, inputs, outputs),
+            *(x.stride(0), g.stride(0), kept),
+        )
+        self._call("tacit_outer_sum", torch.get_num_threads(), shape, factors)
 
     def winograd(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, *, back: bool
@@ -249,62 +256,3 @@ def _packed(tensor: Tensor | None) -> Tensor | None:
 
 def _stream(key: bytes, nonce: bytes) -> structures.Stream:
     return structures.Stream.from_buffer_copy(key + nonce)
-
-
-@functools.cache
-def _loaded() -> tuple[Library, ...]:
-    """A library for each instruction set that this processor has; none without the kernels."""
-    if not _PATH.exists():
-        return ()
-    try:
-        library = _opened()
-        found = library.tacit_version()
-        if found != _VERSION:
-            raise OSError(f"it is of version {found}, not {_VERSION}")
-    except OSError as error:
-        warnings.warn(
-            f"the compiled kernels of tacit cannot be used ({error}); everything works without"
-            " them, more slowly. Install the package again to build them anew",
-            stacklevel=2,
-        )
-        return ()
-    for name, types in structures.SIGNATURES.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = types, None
-    return tuple(Library(library, level) for level in range(library.tacit_levels()))
-
-
-def _opened() -> ctypes.CDLL:
-    """The library, with the OpenMP runtime that torch has loaded, or else the system's."""
-    try:
-        return ctypes.CDLL(str(_PATH))
-    except OSError:
-        ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(str(_PATH))
-
-
-def available() -> bool:
-    """Whether there are compiled kernels to use."""
-    return active() is not None
-
-
-_limit: int | None = None
-
-
-def active() -> Library | None:
-    """The kernels for the best instruction set of this processor, or None without kernels."""
-    if os.environ.get("TACIT_NATIVE", "1") == "0":
-        return None
-    libraries = _loaded()[:_limit]
-    return libraries[-1] if libraries else None
-
-
-@contextmanager
-def limited_to(levels: int) -> Iterator[None]:
-    """Use only the first so many instruction sets for a while; none at all with 0."""
-    global _limit
-    before, _limit = _limit, levels
-    try:
-        yield
-    finally:
-        _limit = before

@@ -222,3 +222,26 @@ def test_records_with_infinite_gradients_count_for_nothing(
     expected = engine.clipped_sum(losses, [rest], 1).vector
     torch.testing.assert_close(found, expected, rtol=0, atol=3e-6)
     assert kernels is native.active()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_weighted_sums_of_outer_products(kernels: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    records, inputs, outputs = (chance.choice([1, 2, 7, 16, 33, 70, 150]) for _ in range(3))
+    x, g = torch.randn(records, inputs + 3)[:, 2:-1], torch.randn(records, outputs)
+    factors, before = torch.rand(records), torch.randn(outputs, inputs)
+    expected = (g * factors[:, None]).double().t() @ x.double()
+    written, added = torch.full_like(before, torch.nan), before.clone()
+    kernels.outer_sum(x, g, factors, written, kept=False)
+    kernels.outer_sum(x, g, factors, added, kept=True)
+    close(written, expected)
+    close(added, before + expected)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        alone = torch.empty_like(written)
+        kernels.outer_sum(x, g, factors, alone, kept=False)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(alone, written)

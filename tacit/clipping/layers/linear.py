@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tacit import native
 from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.contributions import (
     Contribution,
@@ -236,6 +237,10 @@ class OuterProducts(Mergeable):
 
     def _put(self, factors: Tensor, total: Tensor, kept: int) -> None:
         inputs, outputs = self._inputs, self._outputs
+        kernels = native.active()
+        if kernels is not None and _suit_kernels(inputs, outputs) and total.is_contiguous():
+            kernels.outer_sum(inputs, outputs, factors.contiguous(), total, kept=bool(kept))
+            return
         if inputs.shape[-1] < outputs.shape[-1]:
             inputs = scaled(inputs, factors)
         else:
@@ -258,6 +263,14 @@ class OuterProducts(Mergeable):
         alike = [self, *(other for other in others if isinstance(other, OuterProducts))]
         inputs = torch.cat([one.inputs for one in alike], 1)
         return OuterProducts(inputs, torch.cat([one.outputs for one in alike], 1), self._chooser)
+
+
+def _suit_kernels(*tensors: Tensor) -> bool:
+    """Whether the compiled kernels can read rows of these."""
+    return all(
+        t.dtype == torch.float32 and t.device.type == "cpu" and t.dim() == 2 and t.stride(1) == 1
+        for t in tensors
+    )
 
 
 def _block(bytes_per_record: int) -> int:

@@ -238,4 +238,16 @@ void tacit_convolution_back(std::int32_t level, std::int32_t threads, const taci
     });
 }
 
+// Weighted sums of outer products; every one of their elements is added up by one thread.
+void tacit_outer_sum(std::int32_t level, std::int32_t threads, const tacit::Outer *outer,
+                     const float *factors) {
+    const Kernels &use = kernels(level);
+    const std::int64_t rows = tacit::kOuterRows, tiles = (outer->outputs + rows - 1) / rows;
+    tacit::share(threads, tiles, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(use.outer_scratch(outer->records, (last - first) * rows));
+        use.outer_sum(*outer, factors, first * rows, std::min(last * rows, outer->outputs),
+                      scratch.floats());
+    });
+}
+
 }  // extern "C"

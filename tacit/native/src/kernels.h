@@ -57,6 +57,19 @@ struct Taps {
     std::int64_t flipped;
 };
 
+// The sum over records of factor times row of g, outputs, times row of x, inputs: written to total,
+// or added to what is kept there.
+struct Outer {
+    const float *x, *g;
+    float *total;
+    std::int64_t records, inputs, outputs;
+    std::int64_t x_stride, g_stride;
+    std::int64_t kept;
+};
+
+// Outputs that are taken at once.
+constexpr int kOuterRows = 6;
+
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
@@ -100,6 +113,11 @@ struct Kernels {
     // One image's gradient from that of its outputs.
     void (*convolution_back)(const Planar &, const float *g, const float *packed, float *dx,
                              float *scratch);
+    // Floats of scratch memory that outer_sum needs for so many outputs.
+    std::int64_t (*outer_scratch)(std::int64_t records, std::int64_t outputs);
+    // Outputs first to last.
+    void (*outer_sum)(const Outer &, const float *factors, std::int64_t first, std::int64_t last,
+                      float *scratch);
 };
 
 // Each is defined where the compiler was asked for that instruction set.

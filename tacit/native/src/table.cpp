@@ -26,6 +26,8 @@ std::int64_t convolution_back_scratch(const Planar &);
 std::int64_t packed_weights_size(const Planar &);
 void pack_weights(const Planar &, const Taps &, const float *, float *);
 void convolution_back(const Planar &, const float *, const float *, float *, float *);
+std::int64_t outer_scratch(std::int64_t, std::int64_t);
+void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, float *);
 
 }  // namespace TACIT_LEVEL
 
@@ -49,6 +51,8 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::packed_weights_size,
     TACIT_LEVEL::pack_weights,
     TACIT_LEVEL::convolution_back,
+    TACIT_LEVEL::outer_scratch,
+    TACIT_LEVEL::outer_sum,
 };
 
 }  // namespace tacit
