@@ -224,7 +224,7 @@ def _bits(model: nn.Module, records: Records, public: Records | None) -> dict[st
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-        "kernels": kernels.name if (kernels := native.active()) else "none",
+        "kernels": f"{kernels.name} {kernels.build}" if (kernels := native.active()) else "none",
         "sampler": SAMPLER,
     }
 

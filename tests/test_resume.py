@@ -95,6 +95,20 @@ def test_a_step_taken_with_other_kernels_is_charged_again(
     assert [(c["generation"], c["step"]) for c in charges] == [(0, 0), (1, 0)]
 
 
+def test_a_step_taken_with_kernels_built_otherwise_is_charged_again(
+    tmp_path: Path, records: TensorRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = native.active()
+    if kernels is None:
+        pytest.skip("the compiled kernels are not built")
+    path = tmp_path / "run"
+    started(path, records).advance(cross_entropy)
+    monkeypatch.setattr(kernels, "build", "another")
+    again = resumed(path, records)
+    assert again.ledger.entries[-1].body["replay"] is False
+    assert again.remaining == 19
+
+
 def test_a_step_taken_with_another_sampler_is_charged_again(
     tmp_path: Path, records: TensorRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:

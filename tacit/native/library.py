@@ -22,10 +22,12 @@ class Library:
     As many threads work as torch uses, in torch's own OpenMP runtime.
     """
 
-    def __init__(self, library: ctypes.CDLL, level: int) -> None:
+    def __init__(self, library: ctypes.CDLL, level: int, build: str) -> None:
         self._library = library
         self._level = level
         self.name = _LEVELS[level]
+        self.build = build
+        """Names the machine code: another compiler may round another way."""
 
     def _call(self, name: str, *arguments: object) -> None:
         """Call a function by name; tensors are passed by address and kept alive meanwhile."""
@@ -247,7 +249,8 @@ def _grouped(x: Tensor, groups: int, eps: float) -> structures.Grouped:
 
 
 def _images(*shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, memory_format=torch.channels_last)
+    form = torch.channels_last
+    return torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=form)
 
 
 def _packed(tensor: Tensor | None) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from tacit.native import structures
 from tacit.native.library import Library
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 5
+_VERSION = 6
 
 
 @functools.cache
@@ -27,17 +28,18 @@ def _loaded() -> tuple[Library, ...]:
         found = library.tacit_version()
         if found != _VERSION:
             raise OSError(f"it is of version {found}, not {_VERSION}")
-    except OSError as error:
+        for name, types in structures.SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = types, None
+        build = hashlib.sha256(_PATH.read_bytes()).hexdigest()[:16]
+    except (OSError, AttributeError) as error:
         warnings.warn(
             f"the compiled kernels of tacit cannot be used ({error}); everything works without"
             " them, more slowly. Install the package again to build them anew",
             stacklevel=2,
         )
         return ()
-    for name, types in structures.SIGNATURES.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = types, None
-    return tuple(Library(library, level) for level in range(library.tacit_levels()))
+    return tuple(Library(library, level, build) for level in range(library.tacit_levels()))
 
 
 def _opened() -> ctypes.CDLL:

@@ -181,3 +181,53 @@ def test_what_torch_does_as_well_is_left_to_it(
 )
 def test_other_convolutions_are_left_to_torch(weight: Tensor, geometry: Geometry) -> None:
     assert Compiled.of(weight, geometry) is None
+
+
+def test_how_many_records_there_are_decides_nothing(kernels: Library) -> None:
+    weight, geometry = torch.randn(32, 32, 3, 3), Geometry((1, 1), (1, 1), (1, 1), 1)
+    compiled = Compiled.of(weight, geometry)
+    assert compiled is not None
+    for size, helped in ((8, True), (4, False)):
+        images = random_images(60, 32, size, size)
+        assert {compiled.helps(images[:records]) for records in (1, 11, 60)} == {helped}
+    x = random_images(7, 32, 8, 8)
+    together = compiled.convolved(x, None)
+    alone = [compiled.convolved(x[i : i + 1], None) for i in range(7)]
+    assert together is not None and all(each is not None for each in alone)
+    assert torch.equal(together, torch.cat([each for each in alone if each is not None]))
+    assert kernels is native.active()
+
+
+def test_a_device_set_elsewhere_is_not_the_result_s(kernels: Library) -> None:
+    x, weight = random_images(2, 16, 8, 8), torch.randn(16, 16, 3, 3)
+    expected = kernels.winograd(x, weight, None, 1, back=False)
+    with torch.device("meta"):
+        found = kernels.winograd(x, weight, None, 1, back=False)
+    assert torch.equal(found, expected)
+
+
+def test_what_torch_would_complain_of_is_left_to_it(kernels: Library) -> None:
+    compiled = Compiled.of(torch.randn(32, 32, 3, 3), Geometry((1, 1), (1, 1), (1, 1), 1))
+    assert compiled is not None and kernels is native.active()
+    x = random_images(2, 32, 8, 8)
+    assert compiled.convolved(x, torch.randn(32)) is not None
+    for bias in (torch.randn(16), torch.randn(32).half()):
+        assert compiled.convolved(x, bias) is None
+    assert compiled.convolved(random_images(2, 48, 8, 8), None) is None
+
+
+def test_a_single_pixel_is_taken_as_torch_takes_it(kernels: Library) -> None:
+    compiled = Compiled.of(torch.randn(6, 6, 3, 3), Geometry((1, 1), (2, 2), (1, 1), 1))
+    assert compiled is not None and kernels is native.active()
+    x, g = torch.randn(50, 6, 1, 1), torch.randn(50, 6, 3, 3)
+    assert compiled.gradient(x, g) is None
+
+
+def test_an_engine_goes_on_without_kernels() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 26 * 26, 4))
+    engine = FastEngine(model, Flat(1.0))
+    batch = torch.randn(6, 1, 28, 28), torch.randint(0, 4, (6,))
+    first = engine.clipped_sum(losses, [batch], 1).vector
+    with native.limited_to(0):
+        second = engine.clipped_sum(losses, [batch], 1).vector
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)

@@ -2,7 +2,8 @@
 
 Winograd's method F(2 × 2, 3 × 3) takes 16 products where a sum over taps takes 36. Images with few
 channels leave most of a vector empty in torch's way back, but not in ours. Whether a kernel is
-used follows from shapes alone, so that the same batches give the same bits in another process.
+used follows from the shape of one image, so that neither other records nor another process change
+the bits of a gradient.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from tacit.native import Library
 _LANES = 16
 _FEWEST_CHANNELS = 32
 """For Winograd's method: with fewer, transforms cost more than products save."""
-_FEWEST_TILES = 192
-"""With fewer, the transforms of weights do."""
+_FEWEST_TILES = 16
+"""In one image. With fewer, the transforms of weights do. Batches may not decide, or the bits of a
+record's gradient would follow from how many others there are."""
 _NARROW, _NARROW_WITH_STRIDE = 7, 16
 """Channels up to which our way back is the faster one."""
 
@@ -52,20 +54,22 @@ class Compiled:
     def convolved(self, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """The convolution; None where torch should do it."""
         kernels = self._winograd(x)
-        if kernels is None:
+        if kernels is None or (bias is not None and not self._fits(bias)):
             return None
         return kernels.winograd(x, self._weight, bias, self._geometry.padding[0], back=False)
 
     def gradient(self, x: Tensor, g: Tensor) -> Tensor | None:
         """The gradient of the images x from that of the outputs; None as above."""
-        g = g.contiguous(memory_format=torch.channels_last)
-        kernels, weight, geometry = self._winograd(x), self._weight, self._geometry
+        weight, geometry = self._weight, self._geometry
+        kernels, padding = self._winograd(x), geometry.padding
         if kernels is not None:
-            return kernels.winograd(g, weight, None, geometry.padding[0], back=True)
+            g = g.contiguous(memory_format=torch.channels_last)
+            return kernels.winograd(g, weight, None, padding[0], back=True)
         kernels = self._back(x)
         if kernels is None:
             return None
-        (high, wide), (down, right), (top, left) = x.shape[2:], geometry.stride, geometry.padding
+        g = g.contiguous(memory_format=torch.channels_last)
+        (high, wide), (down, right), (top, left) = x.shape[2:], geometry.stride, padding
         return kernels.image_gradients(g, weight, (high, wide), (down, right), (top, left))
 
     def _winograd(self, x: Tensor) -> Library | None:
@@ -73,13 +77,20 @@ class Compiled:
             return None
         pad = 2 * self._geometry.padding[0]
         down, across = ((n + pad - 1) // 2 for n in x.shape[2:])
-        return _kernels_for(x) if x.shape[0] * down * across >= _FEWEST_TILES else None
+        return self._kernels_for(x) if down * across >= _FEWEST_TILES else None
 
     def _back(self, x: Tensor) -> Library | None:
-        return _kernels_for(x) if self._narrow else None
+        return self._kernels_for(x) if self._narrow else None
 
+    def _fits(self, bias: Tensor) -> bool:
+        """Whether a bias is what torch would take without complaint."""
+        plain = bias.dtype == torch.float32 and bias.device.type == "cpu"
+        return plain and bias.shape == self._weight.shape[:1]
 
-def _kernels_for(x: Tensor) -> Library | None:
-    plain = x.dtype == torch.float32 and x.device.type == "cpu"
-    last = x.is_contiguous(memory_format=torch.channels_last)
-    return native.active() if plain and last and x.numel() else None
+    def _kernels_for(self, x: Tensor) -> Library | None:
+        if x.dim() != 4 or x.shape[1] != self._weight.shape[1] or not x.numel():
+            return None
+        plain = x.dtype == torch.float32 and x.device.type == "cpu"
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        either = x.is_contiguous() and x.shape[1] > 1  # a single pixel, which torch takes as rows
+        return native.active() if plain and last and not either else None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tacit import native
 from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.contributions import Contribution, Dense, Mergeable, zeroed
 from tacit.clipping.layers.conv_direct import (
@@ -53,7 +54,7 @@ class Kernels(Mergeable):
         key = (
             *("convolution", x.shape[1:], g.shape[1:], problem.kernel, problem.geometry),
             *(problem.images, x.dtype, x.device, x.is_contiguous(), g.is_contiguous()),
-            torch.get_num_threads(),
+            *(torch.get_num_threads(), native.active()),
         )
         settled = self._chooser.settled
         way = settled.get((key, problem.records))

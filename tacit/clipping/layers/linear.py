@@ -239,7 +239,8 @@ class OuterProducts(Mergeable):
         inputs, outputs = self._inputs, self._outputs
         kernels = native.active()
         if kernels is not None and _suit_kernels(inputs, outputs) and total.is_contiguous():
-            kernels.outer_sum(inputs, outputs, factors.contiguous(), total, kept=bool(kept))
+            factors = factors.to(torch.float32).contiguous()
+            kernels.outer_sum(inputs, outputs, factors, total, kept=bool(kept))
             return
         if inputs.shape[-1] < outputs.shape[-1]:
             inputs = scaled(inputs, factors)

@@ -42,6 +42,9 @@ class Scratch {
     const std::unique_ptr<float[]> memory;
 };
 
+// Tiles of a sum of outer products whose operand is packed at once: no more than memory is for.
+constexpr std::int64_t kTilesPacked = 64;
+
 // Ranges of noise, and of tiles, for every thread.
 constexpr int kRanges = 8;
 
@@ -57,7 +60,7 @@ std::int64_t tiles_together(const tacit::Winograd &shape) {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 5; }
+std::int32_t tacit_version() { return 6; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -244,9 +247,12 @@ void tacit_outer_sum(std::int32_t level, std::int32_t threads, const tacit::Oute
     const Kernels &use = kernels(level);
     const std::int64_t rows = tacit::kOuterRows, tiles = (outer->outputs + rows - 1) / rows;
     tacit::share(threads, tiles, [&](std::int64_t first, std::int64_t last) {
-        Scratch scratch(use.outer_scratch(outer->records, (last - first) * rows));
-        use.outer_sum(*outer, factors, first * rows, std::min(last * rows, outer->outputs),
-                      scratch.floats());
+        const std::int64_t most = std::min(kTilesPacked, last - first);
+        Scratch scratch(use.outer_scratch(outer->records, most * rows));
+        for (std::int64_t tile = first; tile < last; tile += most)
+            use.outer_sum(*outer, factors, tile * rows,
+                          std::min(std::min(tile + most, last) * rows, outer->outputs),
+                          scratch.floats());
     });
 }
 
