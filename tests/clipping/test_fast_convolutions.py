@@ -126,9 +126,16 @@ def test_a_deterministic_choice_never_runs_a_trial() -> None:
     assert not calls
 
 
+def test_what_takes_microseconds_is_not_timed() -> None:
+    calls: list[str] = []
+    choices = [algorithm("dear", 2e4, 1, calls), algorithm("cheap", 1e4, 1, calls)]
+    chooser = Chooser(deterministic=False, memory_ceiling=10)
+    assert chooser.pick("tiny", 5, choices).name == "cheap" and not calls
+
+
 def test_measurements_are_remembered() -> None:
     calls: list[str] = []
-    choices = [algorithm("a", 1, 1, calls), algorithm("b", 1, 1, calls)]
+    choices = [algorithm("a", 1e6, 1, calls), algorithm("b", 1e6, 1, calls)]
     chooser = Chooser(deterministic=False, memory_ceiling=10)
     first = chooser.pick(("remembered",), 5, choices).name
     tried = len(calls)
@@ -173,9 +180,9 @@ def test_gradients_are_kept_only_where_a_whole_batch_shows_it_to_be_worth_it(
 
     def choices(memory: int) -> list[Algorithm]:
         return [
-            Algorithm("kept", 1, memory, True, lambda: torch.zeros(1), takes(0.1, kept)),
-            Algorithm("again", 1, 1, False, lambda: torch.zeros(1), takes(0.9, 1.0)),
-            Algorithm("slower", 1, 1, False, lambda: torch.zeros(1), takes(1.9, 0.1)),
+            Algorithm("kept", 1e6, memory, True, lambda: torch.zeros(1), takes(0.1, kept)),
+            Algorithm("again", 1e6, 1, False, lambda: torch.zeros(1), takes(0.9, 1.0)),
+            Algorithm("slower", 1e6, 1, False, lambda: torch.zeros(1), takes(1.9, 0.1)),
         ]
 
     chooser = Chooser(deterministic=False, memory_ceiling=1 << 30)

@@ -14,6 +14,8 @@ from torch import Tensor
 _REPEATS = 2
 _HOPELESS = 3.0
 _NOT_WORTH_A_TRIAL = 12.0
+_TOO_LITTLE_TO_TIME = 1e6
+"""Multiplications that take some ten microseconds: a clock would tell of nothing but chance."""
 _FEW_RECORDS = 32
 _CACHED = 16 << 20
 _WORTH_KEEPING = 0.85
@@ -59,9 +61,10 @@ class Chooser:
             return min(algorithms, key=lambda a: a.memory)
         if len(fitting) == 1:
             return fitting[0]
-        if self._deterministic:
-            return min(fitting, key=lambda a: a.cost)
-        least = min(a.cost for a in fitting)
+        cheapest = min(fitting, key=lambda a: a.cost)
+        least = cheapest.cost
+        if self._deterministic or records * least < _TOO_LITTLE_TO_TIME:
+            return cheapest
         fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
         few = min(records, _FEW_RECORDS)
         finalists = [
