@@ -5,26 +5,16 @@
 // several copies of the image, so that no processor has to wait for what it has just written.
 #include <cstring>
 
+#include "floats.h"
 #include "kernels.h"
-#include "vectors.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
 namespace {
 
-constexpr int kLanes = TACIT_LANES;
 constexpr int kAccumulators = TACIT_LANES == 16 ? 24 : 12;
 constexpr int kMostVectors = 4;  // of a run, taken at once
 constexpr int kMostRows = 5;
-typedef float Lanes __attribute__((vector_size(4 * TACIT_LANES)));
-
-inline Lanes load(const float *from) {
-    Lanes value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
-
-inline void store(float *to, Lanes value) { std::memcpy(to, &value, sizeof value); }
 
 std::int64_t vectors_of(std::int64_t floats) { return (floats + kLanes - 1) / kLanes; }
 

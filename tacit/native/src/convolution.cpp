@@ -5,26 +5,17 @@
 // norm is taken there, so that gradients that are only to be measured are never written at all.
 #include <cstring>
 
+#include "floats.h"
 #include "kernels.h"
-#include "vectors.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
 namespace {
 
-constexpr int kLanes = TACIT_LANES;
-typedef float Lanes __attribute__((vector_size(4 * TACIT_LANES)));
-
 // Vectors of a tile that still leave registers for the operands.
 constexpr int kAccumulators = TACIT_LANES == 16 ? 27 : 12;
 constexpr int kMostRows = 5;
 constexpr int kMostRun = 24;
-
-inline Lanes load(const float *from) {
-    Lanes value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
 
 // One pass over the output pixels. Inputs of a tile are `rows` runs of consecutive floats.
 struct Pass {

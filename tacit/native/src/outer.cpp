@@ -4,25 +4,15 @@
 // in registers, a tile of outputs by inputs at a time.
 #include <cstring>
 
+#include "floats.h"
 #include "kernels.h"
-#include "vectors.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
 namespace {
 
-constexpr int kLanes = TACIT_LANES;
 constexpr int kRows = kOuterRows;
 constexpr int kWide = TACIT_LANES == 16 ? 4 : 2;
-typedef float Lanes __attribute__((vector_size(4 * TACIT_LANES)));
-
-inline Lanes load(const float *from) {
-    Lanes value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
-
-inline void store(float *to, Lanes value) { std::memcpy(to, &value, sizeof value); }
 
 // kRows outputs by Wide vectors of inputs. Results go to `to`, kWide vectors for each output.
 template <int Wide>

@@ -6,26 +6,16 @@
 // factor (Lavin and Gray 2016; larger tiles would save more and lose digits).
 #include <cstring>
 
+#include "floats.h"
 #include "kernels.h"
-#include "vectors.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
 namespace {
 
-constexpr int kLanes = TACIT_LANES;
 constexpr int kPlaces = 16;  // of a transformed tile
 constexpr int kRows = 6;     // tiles whose sums stay in registers
 constexpr int kMostWide = TACIT_LANES == 16 ? 4 : 2;
-typedef float Lanes __attribute__((vector_size(4 * TACIT_LANES)));
-
-inline Lanes load(const float *from) {
-    Lanes value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
-
-inline void store(float *to, Lanes value) { std::memcpy(to, &value, sizeof value); }
 
 // Vectors of output channels that are taken at once where `left` are to come.
 inline int wide(std::int64_t left) {
