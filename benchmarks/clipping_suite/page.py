@@ -18,7 +18,7 @@ _READING = (
     "What a private step costs beside its clipping is fixed: noise for every parameter, and some",
     "hundred microseconds of Python in which the other cores wait. The shorter the plain step, the",
     "more that weighs; the MLP's takes a few milliseconds, and without compiled kernels its noise",
-    "a quarter of that: it comes from a ChaCha20 keystream, and takes torch some twenty passes.",
+    "a third of that: it comes from a ChaCha20 keystream, and takes torch some twenty passes.",
     "Peers draw theirs from torch's own generator, whose seed has 64 bits.",
 )
 _TRIED = {
@@ -106,9 +106,8 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
         return []
     (row,), (ahead,) = found, figures.lead(rows, _TARGETS[1][0]).values()
     return [
-        "The CIFAR convnet of six convolutions is not one of the workloads of these aims. It shows",
-        "a network whose time is almost all products of matrices, which plain SGD runs near the",
-        "processor's peak and exact clipping needs as well. There tacit, native,",
+        "The CIFAR convnet of six convolutions is not one of the workloads of these aims, but a",
+        "heavier one beside them, whose time is almost all convolutions. There tacit, native,",
         f"takes {number(row.to_best)} of the best plain step and is {number(ahead)} times as fast"
         " as the fastest peer.",
         "",

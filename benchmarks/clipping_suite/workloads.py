@@ -72,7 +72,7 @@ _ALL = (
 )
 WORKLOADS = {workload.name: workload for workload in _ALL}
 BEYOND = ("cifar-deep",)
-"""Workloads that no aim is about: almost all of their time is arithmetic that everyone must do."""
+"""Workloads that no aim is about: heavier ones, measured beside the others."""
 QUICK = ("mlp", "lenet5-256", "text-mean")
 
 

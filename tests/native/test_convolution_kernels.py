@@ -27,7 +27,7 @@ def random_images(*shape: int) -> Tensor:
     return torch.randn(shape).contiguous(memory_format=LAST)
 
 
-def close(found: Tensor, expected: Tensor) -> None:
+def assert_near(found: Tensor, expected: Tensor) -> None:
     atol = 3e-6 * float(expected.abs().max())
     torch.testing.assert_close(found.double(), expected, rtol=3e-6, atol=atol)
     assert found.is_contiguous(memory_format=LAST)
@@ -50,11 +50,11 @@ def test_winograd_there_and_back(kernels: Library, seed: int) -> None:
     bias = torch.randn(outputs) if seed % 3 else None
     shift = None if bias is None else bias.double()
     exact = F.conv2d(x.double(), weight.double(), shift, padding=padding)
-    close(kernels.winograd(x, weight, bias, padding, back=False), exact)
+    assert_near(kernels.winograd(x, weight, bias, padding, back=False), exact)
     g = random_images(*exact.shape)
     geometry = Geometry((1, 1), (padding, padding), (1, 1), 1)
     found = kernels.winograd(g, weight, None, padding, back=True)
-    close(found, way_back(g, x, weight, geometry))
+    assert_near(found, way_back(g, x, weight, geometry))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -72,7 +72,7 @@ def test_the_way_back_to_images_with_few_channels(kernels: Library, seed: int) -
         weight = weight.contiguous(memory_format=LAST)
     g = random_images(*F.conv2d(x, weight, None, stride, padding).shape)
     found = kernels.image_gradients(g, weight, (size[0], size[1]), stride, padding)
-    close(found, way_back(g, x, weight, Geometry(stride, padding, (1, 1), 1)))
+    assert_near(found, way_back(g, x, weight, Geometry(stride, padding, (1, 1), 1)))
 
 
 def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:

@@ -33,8 +33,8 @@ class Compiled:
         outputs, channels = weight.shape[:2]
         square = geometry.padding[:1] * 2 == geometry.padding and geometry.stride == (1, 1)
         self._threes = tuple(weight.shape[2:]) == (3, 3) and square and geometry.padding[0] <= 2
-        self._lanes = not (outputs % _LANES or channels % _LANES)
-        self._wide = self._lanes and min(outputs, channels) >= _FEWEST_CHANNELS
+        lanes = outputs % _LANES == channels % _LANES == 0
+        self._wide = lanes and min(outputs, channels) >= _FEWEST_CHANNELS
         steps = max(geometry.stride)
         self._narrow = channels <= (_NARROW_WITH_STRIDE if steps > 1 else _NARROW)
 
