@@ -173,6 +173,27 @@ class Library:
         )
         return y
 
+    def winograd_gradients(self, x: Tensor, g: Tensor, padding: int, out: Tensor | None) -> Tensor:
+        """As `kernel_gradients`, for kernels of 3 × 3 and stride 1, by Winograd's method.
+
+        Channels and outputs are multiples of sixteen.
+        """
+        shape, squares = _winograd(x, g, padding), x.new_empty(len(x))
+        self._call("tacit_winograd_gradients", torch.get_num_threads(), shape, x, g, out, squares)
+        return squares
+
+    def winograd_sum(self, x: Tensor, g: Tensor, padding: int, factors: Tensor) -> Tensor:
+        """The sum of the same gradients, each times its image's factor: [3, 3, channels, outputs].
+
+        The number of threads changes no bit.
+        """
+        shape, factors = _winograd(x, g, padding), factors.contiguous()
+        _check(factors)
+        assert len(factors) == len(x)
+        total = x.new_empty(3, 3, shape.channels, shape.outputs)
+        self._call("tacit_winograd_sum", torch.get_num_threads(), shape, x, g, factors, total)
+        return total
+
     def group_norm(
         self, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -233,6 +254,16 @@ def _check(*tensors: Tensor) -> None:
     for tensor in tensors:
         assert tensor.dtype == torch.float32 and tensor.is_contiguous()
         assert tensor.device.type == "cpu"
+
+
+def _winograd(x: Tensor, g: Tensor, padding: int) -> structures.Winograd:
+    """A convolution from images to outputs, both [images, rows, columns, channels]."""
+    _check(x, g)
+    images, height, width, channels = x.shape
+    rows, columns, outputs = g.shape[1:]
+    assert len(g) == images and channels % 16 == outputs % 16 == 0
+    assert (rows, columns) == (height + 2 * padding - 2, width + 2 * padding - 2)
+    return structures.Winograd(images, height, width, channels, rows, columns, outputs, padding)
 
 
 def _lookups(tokens: Tensor, g: Tensor, padding: int) -> tuple[structures.Lookups, Tensor]:

@@ -15,8 +15,8 @@ from tacit import native
 from tacit.clipping.layers.conv_geometry import Geometry
 from tacit.native import Library
 
-_LANES = 16
-_FEWEST_CHANNELS = 32
+LANES = 16
+FEWEST_CHANNELS = 32
 """For Winograd's method: with fewer, transforms cost more than products save."""
 _FEWEST_TILES = 16
 """In one image. With fewer, the transforms of weights do. Batches may not decide, or the bits of a
@@ -33,8 +33,8 @@ class Compiled:
         outputs, channels = weight.shape[:2]
         square = geometry.padding[:1] * 2 == geometry.padding and geometry.stride == (1, 1)
         self._threes = tuple(weight.shape[2:]) == (3, 3) and square and geometry.padding[0] <= 2
-        lanes = outputs % _LANES == channels % _LANES == 0
-        self._wide = lanes and min(outputs, channels) >= _FEWEST_CHANNELS
+        lanes = outputs % LANES == channels % LANES == 0
+        self._wide = lanes and min(outputs, channels) >= FEWEST_CHANNELS
         steps = max(geometry.stride)
         self._narrow = channels <= (_NARROW_WITH_STRIDE if steps > 1 else _NARROW)
 

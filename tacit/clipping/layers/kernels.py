@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,15 @@ from tacit.clipping.layers.conv_direct import (
 )
 from tacit.clipping.layers.conv_geometry import Problem
 from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, padded_pixels
-from tacit.clipping.layers.conv_native import by_kernels, norms_by_kernels, suits_kernels
+from tacit.clipping.layers.conv_native import (
+    by_kernels,
+    by_winograd,
+    norms_by_kernels,
+    norms_by_winograd,
+    suits_kernels,
+    suits_winograd,
+    summed_by_winograd,
+)
 
 _WORTH_KEEPING = 4
 """Gradients are kept until the factors are known if they take at most so many times the memory
@@ -79,7 +88,7 @@ class Kernels(Mergeable):
             few = problem.part(0, records)
             result, ones = way.function(few), problem.x.new_ones(records)
             if isinstance(result, Tensor):
-                few.summed(ones, problem.x.new_empty(problem.kernel))
+                _summed(few, ones, problem.x.new_empty(problem.kernel))
             else:
                 result.squared_norms()
                 result.weighted(ones)
@@ -91,7 +100,7 @@ class Kernels(Mergeable):
         if isinstance(self._held, WrittenOut):
             total.add_(self._held.weighted(factors))
         else:
-            total.add_(self._held.summed(factors, total))
+            total.add_(_summed(self._held, factors, total))
 
     def per_record(self) -> Tensor:
         held = self._held
@@ -157,6 +166,8 @@ def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]
         return
     if suits_kernels(problem):
         yield "kernels", moved + _kernels_cost(problem), by_kernels
+    if suits_winograd(problem):
+        yield "Winograd", moved + _winograd_cost(problem), by_winograd
     high, wide = taps
     yield "windows, channels last", cost(1, problem.window, 4 * unfolded), by_windows_last
     along_rows = cost(high, channels * wide, 8 * unfolded / high)
@@ -176,13 +187,16 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
     item, pixels = problem.x.element_size(), problem.pixels
     groups, channels = problem.geometry.groups, problem.x.shape[1] + problem.g.shape[1]
     copied = groups * problem.window * pixels
-    once = pixels * problem.weights
+    winograd = suits_winograd(problem)
+    once = _winograd_cost(problem) if winograd else pixels * problem.weights
     if _planar(problem) and problem.images == 1:
         padded = padded_pixels(problem)
         cost = padded**2 * (channels + 8 * sum(problem.kernel[2:]))
         yield "pixel products", once + cost, 3 * item * padded**2, norms_by_pixels
     if suits_kernels(problem) and problem.images == 1:
         yield "kernels, measured", once + _kernels_cost(problem), 0, norms_by_kernels
+    if winograd and problem.images == 1:
+        yield "Winograd, measured", once + _winograd_cost(problem), 0, norms_by_winograd
     memory = item * (2 * groups * pixels**2 + copied)
     cost = pixels * (copied + pixels * problem.g.shape[1])
     yield "window products", once + cost, memory, norms_by_windows
@@ -193,6 +207,20 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
 def _kernels_cost(problem: Problem) -> float:
     """The compiled kernels keep output channels in the processor's vectors, and copy nothing."""
     return 0.9 * problem.pixels * problem.window * _full_lanes(problem.kernel[0])
+
+
+def _winograd_cost(problem: Problem) -> float:
+    """Products of transformed tiles, and transforms of tiles and gradients."""
+    outputs, channels = problem.kernel[:2]
+    tiles = math.prod((n + 1) // 2 for n in problem.g.shape[2:]) * problem.images
+    return 16 * tiles * (outputs * channels + 4 * (outputs + channels)) + 7 * problem.weights
+
+
+def _summed(problem: Problem, factors: Tensor, weight: Tensor) -> Tensor:
+    """The weighted sum of gradients that were measured, not kept."""
+    if suits_winograd(problem):
+        return summed_by_winograd(problem, factors)
+    return problem.summed(factors, weight)
 
 
 def _planar(problem: Problem) -> bool:

@@ -55,12 +55,18 @@ std::int64_t tiles_together(const tacit::Winograd &shape) {
     return std::max<std::int64_t>(48, (768 << 10) / each / 6 * 6);
 }
 
+// Tiles whose products are added up before sums leave the registers: no more than memory is for.
+std::int64_t tiles_summed(const tacit::Winograd &shape) {
+    const std::int64_t each = 16 * sizeof(float) * (shape.channels + shape.outputs);
+    return std::max<std::int64_t>(16, std::min<std::int64_t>(256, (16 << 20) / each));
+}
+
 }  // namespace
 
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 6; }
+std::int32_t tacit_version() { return 7; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -222,6 +228,50 @@ void tacit_winograd(std::int32_t level, std::int32_t threads, const tacit::Winog
             use.winograd(*shape, x, transformed, bias, y, group * together,
                          std::min(tiles, (group + 1) * together), scratch.floats());
     }, kRanges);
+}
+
+// Squared norms of the weight gradients of all images; also the gradients as [images, 3, 3, channels,
+// outputs] unless `gradients` is null.
+void tacit_winograd_gradients(std::int32_t level, std::int32_t threads,
+                              const tacit::Winograd *shape, const float *x, const float *g,
+                              float *gradients, float *squares) {
+    const Kernels &use = kernels(level);
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t g_size = shape->outputs * shape->out_height * shape->out_width;
+    const std::int64_t size = 9 * shape->channels * shape->outputs;
+    tacit::share(threads, shape->images, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(use.winograd_gradient_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            squares[i] =
+                use.winograd_gradient(*shape, x + i * x_size, g + i * g_size,
+                                      gradients ? gradients + i * size : nullptr, scratch.floats());
+    });
+}
+
+// The sum of the same gradients, each times its image's factor, as [3, 3, channels, outputs]. Every
+// element is added up by one thread, in the order of the images.
+void tacit_winograd_sum(std::int32_t level, std::int32_t threads, const tacit::Winograd *shape,
+                        const float *x, const float *g, const float *factors, float *sum) {
+    const Kernels &use = kernels(level);
+    const std::int64_t channels = shape->channels, outputs = shape->outputs;
+    const std::int64_t all =
+        shape->images * ((shape->out_height + 1) / 2) * ((shape->out_width + 1) / 2);
+    const std::int64_t group = std::min(all, tiles_summed(*shape));
+    Scratch v(16 * group * channels), u(16 * group * outputs), m(16 * channels * outputs);
+    for (std::int64_t start = 0; start < all; start += group) {
+        const std::int64_t tiles = std::min(group, all - start);
+        tacit::share(threads, tiles, [&](std::int64_t first, std::int64_t last) {
+            use.winograd_transforms(*shape, x, g, factors, start, first, last, tiles, v.floats(),
+                                    u.floats());
+        });
+        tacit::share(threads, channels, [&](std::int64_t first, std::int64_t last) {
+            use.winograd_products(*shape, v.floats(), u.floats(), tiles, start > 0, first, last,
+                                  m.floats());
+        });
+    }
+    tacit::share(threads, channels, [&](std::int64_t first, std::int64_t last) {
+        use.winograd_taps(*shape, m.floats(), first, last, sum);
+    });
 }
 
 // The gradient of a convolution's images from that of its outputs.

@@ -106,6 +106,23 @@ struct Kernels {
     // output of each of them; bias may be null.
     void (*winograd)(const Winograd &, const float *x, const float *transformed, const float *bias,
                      float *y, std::int64_t first, std::int64_t last, float *scratch);
+    // Floats of scratch memory that winograd_gradient needs.
+    std::int64_t (*winograd_gradient_scratch)(const Winograd &);
+    // The squared norm of one image's weight gradient, which is also written if asked for.
+    float (*winograd_gradient)(const Winograd &, const float *x, const float *g, float *gradient,
+                               float *scratch);
+    // The weighted sum of all images' gradients in three stages. Tiles start + first to start + last
+    // are transformed, into their places among those of a group; factors may be null.
+    void (*winograd_transforms)(const Winograd &, const float *x, const float *g,
+                                const float *factors, std::int64_t start, std::int64_t first,
+                                std::int64_t last, std::int64_t tiles, float *v, float *u);
+    // Products of a group, written to m or added to what is kept there, first to last of as many
+    // parts as there are channels.
+    void (*winograd_products)(const Winograd &, const float *v, const float *u, std::int64_t tiles,
+                              bool kept, std::int64_t first, std::int64_t last, float *m);
+    // The gradient of channels first to last from the products of all groups.
+    void (*winograd_taps)(const Winograd &, const float *m, std::int64_t first, std::int64_t last,
+                          float *gradient);
     // Floats of scratch memory that convolution_back needs, and of weights packed for it.
     std::int64_t (*convolution_back_scratch)(const Planar &);
     std::int64_t (*packed_weights_size)(const Planar &);

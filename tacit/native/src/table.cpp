@@ -22,6 +22,13 @@ void table_sum(const Lookups &, std::int64_t, const std::int64_t *, const float 
 void winograd_weights(const Taps &, const float *, float *, std::int64_t, std::int64_t);
 void winograd(const Winograd &, const float *, const float *, const float *, float *, std::int64_t,
               std::int64_t, float *);
+std::int64_t winograd_gradient_scratch(const Winograd &);
+float winograd_gradient(const Winograd &, const float *, const float *, float *, float *);
+void winograd_transforms(const Winograd &, const float *, const float *, const float *,
+                         std::int64_t, std::int64_t, std::int64_t, std::int64_t, float *, float *);
+void winograd_products(const Winograd &, const float *, const float *, std::int64_t, bool,
+                       std::int64_t, std::int64_t, float *);
+void winograd_taps(const Winograd &, const float *, std::int64_t, std::int64_t, float *);
 std::int64_t convolution_back_scratch(const Planar &);
 std::int64_t packed_weights_size(const Planar &);
 void pack_weights(const Planar &, const Taps &, const float *, float *);
@@ -47,6 +54,11 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::table_sum,
     TACIT_LEVEL::winograd_weights,
     TACIT_LEVEL::winograd,
+    TACIT_LEVEL::winograd_gradient_scratch,
+    TACIT_LEVEL::winograd_gradient,
+    TACIT_LEVEL::winograd_transforms,
+    TACIT_LEVEL::winograd_products,
+    TACIT_LEVEL::winograd_taps,
     TACIT_LEVEL::convolution_back_scratch,
     TACIT_LEVEL::packed_weights_size,
     TACIT_LEVEL::pack_weights,
