@@ -61,26 +61,40 @@ def rounding_of(terms: int, dtype: torch.dtype) -> float:
     return 2 * math.sqrt(terms) * torch.finfo(dtype).eps
 
 
-def summed_products(products: Tensor, terms: int) -> Tensor:
+def exact(tensor: Tensor) -> Tensor:
+    """The tensor in double precision, where its device knows that.
+
+    A squared norm that is added up from inner products loses as many digits as terms are larger
+    than it: twice as many as the gradient itself loses, and more than single precision has.
+    """
+    return tensor.float() if tensor.device.type == "mps" else tensor.double()
+
+
+def summed_products(products: Tensor, terms: int, sums: torch.dtype) -> Tensor:
     """Squared norms of sums, from [sums, parts, parts] of inner products between their parts.
 
     Parts may cancel, and what is then left is rounding: a tiny result would say nothing of the
     true one. So what rounding may have hidden is added: a part of (Σ norms of the parts)², too
-    little to be seen unless almost everything cancels. `terms` are what a product is made of.
+    little to be seen unless almost everything cancels. `terms` are what a product is made of,
+    `sums` is the type in which the gradients will be added up.
     """
     parts = products.diagonal(dim1=1, dim2=2).sqrt().sum(1)
     hidden = rounding_of(terms + products.shape[1], products.dtype)
-    return products.flatten(1).sum(1).add_(parts.square_(), alpha=hidden).clamp_min_(0)
+    squares = products.flatten(1).sum(1).add_(parts.square(), alpha=hidden).clamp_min_(0)
+    wide = torch.promote_types(sums, torch.float32)
+    return raised(squares, parts, wide).to(wide)
 
 
-def raised(squares: Tensor, sizes: Tensor) -> Tensor:
+def raised(squares: Tensor, sizes: Tensor, sums: torch.dtype | None = None) -> Tensor:
     """Squared norms of gradients, raised where parts whose norms add up to `sizes` cancel.
 
     A sum over records meets the parts before they cancel, and loses what is below their last
     digit, of other records as well. By these norms the parts of a record are scaled to at most
-    1/(100·eps) times the clip, so that a hundredth of the clip is lost.
+    1/(100·eps) times the clip, so that a hundredth of the clip is lost. The sum is of type `sums`,
+    or else of that of the squares.
     """
-    return squares.add_(sizes.square(), alpha=(100 * torch.finfo(squares.dtype).eps) ** 2)
+    lost = 100 * torch.finfo(sums or squares.dtype).eps
+    return squares.add_(sizes.square(), alpha=lost**2)
 
 
 def scaled(tensor: Tensor, factors: Tensor) -> Tensor:

@@ -6,20 +6,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.clipping.layers.contributions import summed_products, widened
+from tacit.clipping.layers.contributions import exact, summed_products
 from tacit.clipping.layers.conv_direct import CACHE, output_rows, pixel_rows, windows
 from tacit.clipping.layers.conv_geometry import Problem
+
+_BYTES = 8
+"""Of one inner product."""
 
 
 def norms_by_windows(problem: Problem) -> Tensor:
     """Inner products between kernel windows, times those between output gradients."""
     found = []
     groups = problem.geometry.groups
-    size = problem.x.element_size() * groups * problem.pixels * (problem.pixels + problem.window)
+    size = _BYTES * groups * problem.pixels * (problem.pixels + problem.window)
     for _, part in problem.blocks(size, CACHE):
-        inputs, outputs = widened(windows(part)), widened(output_rows(part))
+        inputs, outputs = exact(windows(part)), exact(output_rows(part))
         gram = torch.bmm(inputs.mT, inputs).mul_(torch.bmm(outputs.mT, outputs))
-        by_group = summed_products(gram, inputs.shape[1] + outputs.shape[1])
+        terms = inputs.shape[1] + outputs.shape[1]
+        by_group = summed_products(gram, terms, problem.x.dtype)
         found.append(by_group.view(part.records, groups).sum(1))
     return torch.cat(found)
 
@@ -31,7 +35,7 @@ def norms_by_pixels(problem: Problem) -> Tensor:
     """
     found = []
     pixels = padded_pixels(problem)
-    for _, part in problem.blocks(2 * problem.x.element_size() * pixels**2, CACHE):
+    for _, part in problem.blocks(2 * _BYTES * pixels**2, CACHE):
         found.append(_norms_by_pixels(part))
     return torch.cat(found)
 
@@ -46,7 +50,7 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
     geometry = problem.geometry
     padded = F.pad(problem.x, geometry.pads)
     height, width = padded.shape[2:]
-    inputs, outputs = widened(pixel_rows(padded)), widened(pixel_rows(problem.g))
+    inputs, outputs = exact(pixel_rows(padded)), exact(pixel_rows(problem.g))
     gram = torch.bmm(inputs, inputs.mT).view(-1, height, width, height, width)
     for dim in (0, 1):
         gram = _summed_over_taps(
@@ -59,7 +63,7 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
         )
     products = torch.bmm(outputs, outputs.mT)
     products.mul_(gram.view(products.shape))
-    return summed_products(products, problem.window + outputs.shape[2])
+    return summed_products(products, problem.window + outputs.shape[2], problem.x.dtype)
 
 
 def _summed_over_taps(

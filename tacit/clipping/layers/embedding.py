@@ -14,11 +14,11 @@ from tacit import native
 from tacit.clipping.layers.contributions import (
     Contribution,
     Mergeable,
+    exact,
     raised,
     rounding_of,
     scaled,
     squared_rows,
-    widened,
     zeroed,
 )
 from tacit.clipping.layers.linear import OuterProducts
@@ -35,6 +35,8 @@ from tacit.errors import ModelError
 
 _TABLE = 16 << 20
 _BLOCK = 4 << 20
+_ROUNDED = 64
+"""Numbers that one lane of a processor's vector adds up, about, for a squared norm of a table."""
 
 
 def embedding(
@@ -253,21 +255,12 @@ class _TiedTable(Contribution):
         rows, products = self._rows, self._products
         records, positions = rows.tokens.shape
         index = rows.tokens.unsqueeze(1).expand(records, products.outputs.shape[1], positions)
-        overlaps = torch.bmm(widened(products.inputs), widened(rows.gradients).mT)
+        overlaps = torch.bmm(exact(products.inputs), exact(rows.gradients).mT)
         cross = overlaps.mul_(products.outputs.gather(2, index)).sum((1, 2))
-        cross.mul_(2).add_(self._hidden())
-        return cross.add_(rows.squared_norms()).add_(products.squared_norms()).clamp_min_(0)
-
-    def _hidden(self) -> Tensor:
-        """What rounding may hide where lookups and products cancel; see `summed_products`."""
-        rows, products = self._rows, self._products
-        looked_up, inputs, outputs = (
-            torch.linalg.vector_norm(widened(t), dim=2)
-            for t in (rows.gradients, products.inputs, products.outputs)
-        )
-        parts: Tensor = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
-        terms = products.inputs.shape[2] + looked_up.shape[1] + inputs.shape[1]
-        return parts.square_().mul_(rounding_of(terms, parts.dtype))
+        apart = rows.squared_norms() + products.squared_norms()
+        hidden = rounding_of(_ROUNDED, apart.dtype)  # where lookups and products cancel
+        squares = cross.mul_(2).add_(apart, alpha=1 + hidden).clamp_min_(0)
+        return squares.to(apart.dtype)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         self._rows.add_weighted(factors, total)

@@ -43,6 +43,9 @@ _CACHED = 16 << 20
 _MOVED_IN_CACHE, _MOVED = 12, 40
 """What it costs to write an element of a gradient and to read it again, in multiplications."""
 
+_PRODUCT = 8
+"""Bytes of an inner product."""
+
 Measure = Callable[[Problem], Tensor]
 
 
@@ -191,14 +194,14 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
     once = _winograd_cost(problem) if winograd else pixels * problem.weights
     if _planar(problem) and problem.images == 1:
         padded = padded_pixels(problem)
-        cost = padded**2 * (channels + 8 * sum(problem.kernel[2:]))
-        yield "pixel products", once + cost, 3 * item * padded**2, norms_by_pixels
+        cost = 2 * padded**2 * (channels + 8 * sum(problem.kernel[2:]))
+        yield "pixel products", once + cost, 3 * _PRODUCT * padded**2, norms_by_pixels
     if suits_kernels(problem) and problem.images == 1:
         yield "kernels, measured", once + _kernels_cost(problem), 0, norms_by_kernels
     if winograd and problem.images == 1:
         yield "Winograd, measured", once + _winograd_cost(problem), 0, norms_by_winograd
-    memory = item * (2 * groups * pixels**2 + copied)
-    cost = pixels * (copied + pixels * problem.g.shape[1])
+    memory = _PRODUCT * (2 * groups * pixels**2 + copied)
+    cost = 2 * pixels * (copied + pixels * problem.g.shape[1])
     yield "window products", once + cost, memory, norms_by_windows
     memory = 2 * item * (copied + problem.weights)
     yield "windows, twice", 3 * once + 8 * copied, memory, _norms_by_writing_out

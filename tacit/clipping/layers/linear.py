@@ -16,6 +16,7 @@ from tacit.clipping.layers.contributions import (
     Contribution,
     Dense,
     Mergeable,
+    exact,
     raised,
     scaled,
     squared_rows,
@@ -34,6 +35,8 @@ from tacit.clipping.layers.operation import (
 from tacit.clipping.layers.slots import Met, Slot, Slots
 
 _CACHE = 16 << 20
+_PRODUCT = 8
+"""Bytes of an inner product."""
 _WORTH_KEEPING = 4
 """Gradients are kept until the factors are known if they take at most so many times the memory
 of the inputs and output gradients that they come from."""
@@ -158,7 +161,7 @@ class OuterProducts(Mergeable):
     def _algorithms(self, positions: int, width: int, height: int) -> list[Algorithm]:
         records, item = self.inputs.shape[0], self.inputs.element_size()
         products = positions * width * height
-        written, grams = item * width * height, item * positions**2
+        written, grams = item * width * height, _PRODUCT * positions**2
 
         def few(records: int) -> OuterProducts:
             return OuterProducts(self.inputs[:records], self.outputs[:records], self._chooser)
@@ -184,7 +187,7 @@ class OuterProducts(Mergeable):
         algorithms = [
             Algorithm(
                 "gram",
-                positions**2 * (width + height) + products,
+                2 * positions**2 * (width + height) + products,
                 2 * grams * min(records, _block(2 * grams)),
                 False,
                 self._by_gram,
@@ -206,12 +209,13 @@ class OuterProducts(Mergeable):
         return algorithms
 
     def _by_gram(self) -> Tensor:
-        step = _block(2 * self.inputs.element_size() * self.inputs.shape[1] ** 2)
+        step = _block(2 * _PRODUCT * self.inputs.shape[1] ** 2)
         found = []
         for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
-            inputs, outputs = widened(inputs), widened(outputs)
+            inputs, outputs = exact(inputs), exact(outputs)
             gram = torch.bmm(inputs, inputs.mT).mul_(torch.bmm(outputs, outputs.mT))
-            found.append(summed_products(gram, inputs.shape[2] + outputs.shape[2]))
+            terms = inputs.shape[2] + outputs.shape[2]
+            found.append(summed_products(gram, terms, self.inputs.dtype))
         return torch.cat(found)
 
     def _by_writing_out(self) -> Tensor:
