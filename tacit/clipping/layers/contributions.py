@@ -73,14 +73,22 @@ def exact(tensor: Tensor) -> Tensor:
 def summed_products(products: Tensor, terms: int, sums: torch.dtype) -> Tensor:
     """Squared norms of sums, from [sums, parts, parts] of inner products between their parts.
 
-    Parts may cancel, and what is then left is rounding: a tiny result would say nothing of the
-    true one. So what rounding may have hidden is added: a part of (Σ norms of the parts)², too
-    little to be seen unless almost everything cancels. `terms` are what a product is made of,
-    `sums` is the type in which the gradients will be added up.
+    `terms` are what a product is made of, `sums` is the type in which the gradients are added up.
     """
     parts = products.diagonal(dim1=1, dim2=2).sqrt().sum(1)
-    hidden = rounding_of(terms + products.shape[1], products.dtype)
-    squares = products.flatten(1).sum(1).add_(parts.square(), alpha=hidden).clamp_min_(0)
+    return guarded(products.flatten(1).sum(1), parts, terms + products.shape[1], sums)
+
+
+def guarded(squares: Tensor, parts: Tensor, terms: int, sums: torch.dtype) -> Tensor:
+    """Squared norms of sums from inner products, made safe where parts of a sum cancel.
+
+    What is then left is rounding: a tiny result would say nothing of the true one. So what rounding
+    may have hidden is added: a part of (Σ norms of the parts)², too little to be seen unless almost
+    everything cancels. `parts` are these sums of norms, `terms` what a result is added up from,
+    `sums` is the type in which the gradients will be added up.
+    """
+    hidden = rounding_of(terms, squares.dtype)
+    squares = squares.add_(parts.square(), alpha=hidden).clamp_min_(0)
     wide = torch.promote_types(sums, torch.float32)
     return raised(squares, parts, wide).to(wide)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.clipping.layers.contributions import exact, summed_products
+from tacit.clipping.layers.contributions import exact, guarded, summed_products
 from tacit.clipping.layers.conv_direct import CACHE, output_rows, pixel_rows, windows
 from tacit.clipping.layers.conv_geometry import Problem
 
@@ -29,56 +31,62 @@ def norms_by_windows(problem: Problem) -> Tensor:
 
 
 def norms_by_pixels(problem: Problem) -> Tensor:
-    """As by windows, but the inner products between windows are sums of those between pixels.
+    """As by windows, but every pair of pixels is met once for all taps that bring it together.
 
-    The sum over a kernel's taps is taken along its height first and its width second.
+    Products between outputs are added up over the kernel's taps, along its height first and its
+    width second. What is left is a quadratic form in the pixels of each input channel.
     """
     found = []
-    pixels = padded_pixels(problem)
-    for _, part in problem.blocks(2 * _BYTES * pixels**2, CACHE):
+    size = 4 * _BYTES * pixels_of(problem) ** 2
+    for _, part in problem.blocks(size, CACHE):
         found.append(_norms_by_pixels(part))
     return torch.cat(found)
 
 
-def padded_pixels(problem: Problem) -> int:
-    """Pixels of one padded planar image."""
-    top, left = problem.geometry.padding
-    return int((problem.x.shape[2] + 2 * top) * (problem.x.shape[3] + 2 * left))
+def pixels_of(problem: Problem) -> int:
+    """Input or output pixels of one planar image, whichever are more."""
+    return max(math.prod(t.shape[2:]) for t in (problem.x, problem.g))
 
 
 def _norms_by_pixels(problem: Problem) -> Tensor:
-    geometry = problem.geometry
-    padded = F.pad(problem.x, geometry.pads)
-    height, width = padded.shape[2:]
-    inputs, outputs = exact(pixel_rows(padded)), exact(pixel_rows(problem.g))
-    gram = torch.bmm(inputs, inputs.mT).view(-1, height, width, height, width)
-    for dim in (0, 1):
-        gram = _summed_over_taps(
-            gram,
-            dim,
-            problem.kernel[2 + dim],
-            problem.g.shape[2 + dim],
-            geometry.stride[dim],
-            geometry.dilation[dim],
-        )
+    inputs, outputs = exact(pixel_rows(problem.x)), exact(pixel_rows(problem.g))
     products = torch.bmm(outputs, outputs.mT)
-    products.mul_(gram.view(products.shape))
-    return summed_products(products, problem.window + outputs.shape[2], problem.x.dtype)
+    sizes = products.diagonal(dim1=1, dim2=2).mul(_window_sizes(problem, inputs))
+    pairs = products.view(-1, *problem.g.shape[2:] * 2)
+    for dim in (0, 1):
+        pairs = _added_over_taps(problem, pairs, dim)
+    pixels = inputs.shape[1]
+    weighted = torch.bmm(pairs.view(-1, pixels, pixels), inputs)
+    squares = weighted.mul_(inputs).sum((1, 2))
+    terms = problem.window + outputs.shape[2] + outputs.shape[1]
+    return guarded(squares, sizes.sqrt_().sum(1), terms, problem.x.dtype)
 
 
-def _summed_over_taps(
-    gram: Tensor, dim: int, taps: int, count: int, stride: int, dilation: int
-) -> Tensor:
-    """Replace input positions by output positions in one dimension of both pixels of a pair."""
-    total: Tensor | None = None
-    reach = stride * (count - 1) + 1
-    for tap in range(taps):
-        start = tap * dilation
-        chosen = [slice(None)] * 5
-        chosen[1 + dim] = chosen[3 + dim] = slice(start, start + reach, stride)
-        part = gram[tuple(chosen)]
-        total = (
-            part.clone(memory_format=torch.contiguous_format) if total is None else total.add_(part)
-        )
-    assert total is not None
+def _window_sizes(problem: Problem, inputs: Tensor) -> Tensor:
+    """Squared norms of the windows, [records, output pixels]."""
+    geometry = problem.geometry
+    pixels = inputs.square().sum(2).view(-1, 1, *problem.x.shape[2:])
+    ones = pixels.new_ones(1, 1, *problem.kernel[2:])
+    options = (geometry.stride, geometry.padding, geometry.dilation)
+    return F.conv2d(pixels, ones, None, *options).flatten(1)
+
+
+def _added_over_taps(problem: Problem, pairs: Tensor, dim: int) -> Tensor:
+    """Replace output positions by input positions in one dimension of both pixels of a pair."""
+    geometry, inputs, outputs = problem.geometry, problem.x.shape[2 + dim], pairs.shape[1 + dim]
+    shape = list(pairs.shape)
+    shape[1 + dim] = shape[3 + dim] = inputs
+    total = pairs.new_zeros(shape)
+    step = geometry.stride[dim]
+    for tap in range(problem.kernel[2 + dim]):
+        start = tap * geometry.dilation[dim] - geometry.padding[dim]
+        first = max(0, -(start // step))
+        last = min(outputs, (inputs - 1 - start) // step + 1)
+        if first >= last:
+            continue
+        given, taken = [slice(None)] * 5, [slice(None)] * 5
+        given[1 + dim] = given[3 + dim] = slice(first, last)
+        ends = slice(start + first * step, start + (last - 1) * step + 1, step)
+        taken[1 + dim] = taken[3 + dim] = ends
+        total[tuple(taken)] += pairs[tuple(given)]
     return total

@@ -24,7 +24,7 @@ from tacit.clipping.layers.conv_direct import (
     by_windows_last,
 )
 from tacit.clipping.layers.conv_geometry import Problem
-from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, padded_pixels
+from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, pixels_of
 from tacit.clipping.layers.conv_native import (
     by_kernels,
     by_winograd,
@@ -193,9 +193,9 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
     winograd = suits_winograd(problem)
     once = _winograd_cost(problem) if winograd else pixels * problem.weights
     if _planar(problem) and problem.images == 1:
-        padded = padded_pixels(problem)
-        cost = 2 * padded**2 * (channels + 8 * sum(problem.kernel[2:]))
-        yield "pixel products", once + cost, 3 * _PRODUCT * padded**2, norms_by_pixels
+        pairs = pixels_of(problem) ** 2
+        cost = 2 * pairs * (channels + 8 * sum(problem.kernel[2:]))
+        yield "pixel products", once + cost, 4 * _PRODUCT * pairs, norms_by_pixels
     if suits_kernels(problem) and problem.images == 1:
         yield "kernels, measured", once + _kernels_cost(problem), 0, norms_by_kernels
     if winograd and problem.images == 1:
