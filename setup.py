@@ -24,7 +24,7 @@ PER_LEVEL = [
     "backward.cpp",
     "normalisation.cpp",
 ]
-PER_LEVEL += ["embedding.cpp", "outer.cpp", "table.cpp"]
+PER_LEVEL += ["embedding.cpp", "outer.cpp", "pixels.cpp", "table.cpp"]
 OPTIONS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 OPTIONS += ["-fvisibility=default"]
 X86_LEVELS = {

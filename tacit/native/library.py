@@ -173,6 +173,26 @@ class Library:
         )
         return y
 
+    def pixel_norms(
+        self, x: Tensor, g: Tensor, kernel: tuple[int, int], padding: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
+        """Squared norms as of `kernel_gradients` in double precision, steps and taps of one pixel.
+
+        They come from inner products; beside them, for every image, the norms of what its output
+        pixels add to the gradient, added up.
+        """
+        _check(x, g)
+        (images, *size, channels), (*outs, outputs) = x.shape, g.shape[1:]
+        assert len(g) == images
+        assert [n + 2 * p - k + 1 for n, p, k in zip(size, padding, kernel, strict=True)] == outs
+        shape = structures.Planar(
+            *(channels, *size, outputs, *outs, *kernel, 1, 1, *padding, 1, 1),
+        )
+        squares, parts = (x.new_empty(images, dtype=torch.float64) for _ in range(2))
+        threads = torch.get_num_threads()
+        self._call("tacit_pixel_norms", threads, shape, images, x, g, squares, parts)
+        return squares, parts
+
     def winograd_gradients(self, x: Tensor, g: Tensor, padding: int, out: Tensor | None) -> Tensor:
         """As `kernel_gradients`, for kernels of 3 × 3 and stride 1, by Winograd's method.
 

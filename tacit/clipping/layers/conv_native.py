@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit import native
+from tacit.clipping.layers.contributions import guarded
 from tacit.clipping.layers.conv_compiled import FEWEST_CHANNELS, LANES
 from tacit.clipping.layers.conv_direct import WrittenOut
 from tacit.clipping.layers.conv_geometry import Problem
@@ -29,6 +30,23 @@ def by_kernels(problem: Problem) -> WrittenOut:
 def norms_by_kernels(problem: Problem) -> Tensor:
     """Only the squared norms: gradients do not leave the registers."""
     return _run(problem, None)
+
+
+def suits_pixels(problem: Problem) -> bool:
+    """Whether the kernels know how to measure such gradients by inner products between pixels."""
+    geometry = problem.geometry
+    return geometry.stride == geometry.dilation == (1, 1) and suits_kernels(problem)
+
+
+def norms_by_compiled_pixels(problem: Problem) -> Tensor:
+    """As `norms_by_pixels`, where steps and taps are of one pixel."""
+    kernels = native.active()
+    assert kernels is not None and problem.images == 1
+    (high, wide), (top, left) = problem.kernel[2:], problem.geometry.padding
+    x, g = _channels_innermost(problem)
+    squares, parts = kernels.pixel_norms(x, g, (high, wide), (top, left))
+    terms = problem.window + problem.kernel[0] + problem.pixels
+    return guarded(squares, parts, terms, problem.x.dtype)
 
 
 def suits_winograd(problem: Problem) -> bool:

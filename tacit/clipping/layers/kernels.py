@@ -28,9 +28,11 @@ from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, p
 from tacit.clipping.layers.conv_native import (
     by_kernels,
     by_winograd,
+    norms_by_compiled_pixels,
     norms_by_kernels,
     norms_by_winograd,
     suits_kernels,
+    suits_pixels,
     suits_winograd,
     summed_by_winograd,
 )
@@ -196,6 +198,9 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
         pairs = pixels_of(problem) ** 2
         cost = 2 * pairs * (channels + 8 * sum(problem.kernel[2:]))
         yield "pixel products", once + cost, 4 * _PRODUCT * pairs, norms_by_pixels
+        if suits_pixels(problem):
+            cost = pairs * (channels + 2 * math.prod(problem.kernel[2:]))
+            yield "kernels, pixel products", once + cost, 0, norms_by_compiled_pixels
     if suits_kernels(problem) and problem.images == 1:
         yield "kernels, measured", once + _kernels_cost(problem), 0, norms_by_kernels
     if winograd and problem.images == 1:

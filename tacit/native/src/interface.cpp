@@ -230,6 +230,22 @@ void tacit_winograd(std::int32_t level, std::int32_t threads, const tacit::Winog
     }, kRanges);
 }
 
+// Squared norms of weight gradients from inner products between pixels, and for each image the norms
+// of what its output pixels add to the gradient, added up.
+void tacit_pixel_norms(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
+                       std::int64_t images, const float *x, const float *g, double *squares,
+                       double *parts) {
+    const Kernels &use = kernels(level);
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t g_size = shape->outputs * shape->out_height * shape->out_width;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(2 * use.pixel_norm_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            squares[i] = use.pixel_norm(*shape, x + i * x_size, g + i * g_size, parts + i,
+                                        reinterpret_cast<double *>(scratch.floats()));
+    }, kRanges);
+}
+
 // Squared norms of the weight gradients of all images; also the gradients as [images, 3, 3, channels,
 // outputs] unless `gradients` is null.
 void tacit_winograd_gradients(std::int32_t level, std::int32_t threads,

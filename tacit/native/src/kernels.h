@@ -106,6 +106,12 @@ struct Kernels {
     // output of each of them; bias may be null.
     void (*winograd)(const Winograd &, const float *x, const float *transformed, const float *bias,
                      float *y, std::int64_t first, std::int64_t last, float *scratch);
+    // Doubles of scratch memory that pixel_norm needs.
+    std::int64_t (*pixel_norm_scratch)(const Planar &);
+    // The squared norm of one image's weight gradient from inner products, for taps next to each
+    // other and steps of one; `parts` gets the norms of what every output pixel adds, added up.
+    double (*pixel_norm)(const Planar &, const float *x, const float *g, double *parts,
+                         double *scratch);
     // Floats of scratch memory that winograd_gradient needs.
     std::int64_t (*winograd_gradient_scratch)(const Winograd &);
     // The squared norm of one image's weight gradient, which is also written if asked for.

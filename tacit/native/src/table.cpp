@@ -22,6 +22,8 @@ void table_sum(const Lookups &, std::int64_t, const std::int64_t *, const float 
 void winograd_weights(const Taps &, const float *, float *, std::int64_t, std::int64_t);
 void winograd(const Winograd &, const float *, const float *, const float *, float *, std::int64_t,
               std::int64_t, float *);
+std::int64_t pixel_norm_scratch(const Planar &);
+double pixel_norm(const Planar &, const float *, const float *, double *, double *);
 std::int64_t winograd_gradient_scratch(const Winograd &);
 float winograd_gradient(const Winograd &, const float *, const float *, float *, float *);
 void winograd_transforms(const Winograd &, const float *, const float *, const float *,
@@ -54,6 +56,8 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::table_sum,
     TACIT_LEVEL::winograd_weights,
     TACIT_LEVEL::winograd,
+    TACIT_LEVEL::pixel_norm_scratch,
+    TACIT_LEVEL::pixel_norm,
     TACIT_LEVEL::winograd_gradient_scratch,
     TACIT_LEVEL::winograd_gradient,
     TACIT_LEVEL::winograd_transforms,

@@ -1,0 +1,67 @@
+"""Norms from inner products between pixels against gradients in double precision."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from tacit.clipping.layers.conv_geometry import Geometry, Problem
+from tacit.clipping.layers.conv_native import norms_by_compiled_pixels, suits_pixels
+from tacit.native import Library
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_norms_and_sizes_of_parts(kernels: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    channels, outputs = chance.randint(1, 70), chance.randint(1, 70)
+    kernel = (chance.randint(1, 4), chance.randint(1, 5))
+    padding = (chance.randint(0, 3), chance.randint(0, 3))
+    height, width = (
+        chance.randint(max(1, k - 2 * p), 9) for k, p in zip(kernel, padding, strict=True)
+    )
+    x = torch.randn(3, channels, height, width)
+    rows, columns = (
+        n + 2 * p - k + 1 for n, p, k in zip((height, width), padding, kernel, strict=True)
+    )
+    g = torch.randn(3, outputs, rows, columns)
+    problem = Problem(x, g, (outputs, channels, *kernel), Geometry((1, 1), padding, (1, 1), 1), 3)
+    assert suits_pixels(problem)
+    last = (t.permute(0, 2, 3, 1).contiguous() for t in (x, g))
+    squares, parts = kernels.pixel_norms(*last, kernel, padding)
+    windows = torch.nn.functional.unfold(x.double(), kernel, padding=padding)
+    gradients = torch.einsum("rwp,rop->row", windows, g.double().flatten(2))
+    expected = gradients.flatten(1).square().sum(1)
+    torch.testing.assert_close(squares, expected, rtol=1e-11, atol=0)
+    sizes = windows.norm(dim=1) * g.double().flatten(2).norm(dim=1)
+    torch.testing.assert_close(parts, sizes.sum(1), rtol=1e-11, atol=0)
+    found = norms_by_compiled_pixels(problem)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+
+
+def test_parts_that_cancel_are_not_taken_for_nothing(kernels: Library) -> None:
+    x = torch.full((1, 8, 1, 2), 1e5)
+    g = torch.tensor([1.0, -1.0]).view(1, 1, 1, 2) * 1e3
+    problem = Problem(x, g, (1, 8, 1, 1), Geometry((1, 1), (0, 0), (1, 1), 1), 1)
+    assert float(norms_by_compiled_pixels(problem)) > 0
+
+
+def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
+    x, g = torch.randn(9, 6, 6, 20), torch.randn(9, 6, 6, 24)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(torch.stack(kernels.pixel_norms(x, g, (3, 3), (1, 1))))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_other_steps_are_left_to_others() -> None:
+    x = torch.zeros(1, 4, 5, 5)
+    for geometry in (Geometry((2, 1), (1, 1), (1, 1), 1), Geometry((1, 1), (1, 1), (1, 2), 1)):
+        assert not suits_pixels(Problem(x, x, (4, 4, 3, 3), geometry, 1))
