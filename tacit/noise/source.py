@@ -30,18 +30,18 @@ from torch import Tensor
 
 from tacit import native
 from tacit.errors import ArgumentError
-from tacit.noise.normals import GROUP, normals
+from tacit.noise.normals import normals
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 _ENTROPY = "operating-system entropy"
-_BLOCK = 1 << 18
-"""Numbers made at once: enough for all threads, few enough for a processor's cache."""
+_BLOCK = 1 << 20
+"""Numbers made at once at most, in 8 bytes each: smaller blocks take longer for calls of torch."""
 _ZEROS = memoryview(bytes(4 * _BLOCK))
 _PIECE = 1 << 20
 """Bytes under one tag: short enough for collisions to be out of reach."""
-_LONGEST = 16 << 32
-"""Words before the cipher's counter of blocks would run into the nonce."""
+_LONGEST = 15 << 32
+"""Fewer words than there are before the cipher's counter of blocks would run into the nonce."""
 
 
 class RandomSource:
@@ -101,8 +101,8 @@ class RandomSource:
         if kernels is not None:
             return kernels.normals(*address, count)
         out = torch.empty(count, dtype=torch.float32, device="cpu")
-        for start, block in _blocks(*address, count):
-            out[start : start + len(block)] = block
+        for start, radii, directions in _blocks(*address, count):
+            torch.mul(radii, directions, out=out[start : start + len(radii)])
         return out
 
     def perturb_(
@@ -118,17 +118,20 @@ class RandomSource:
 
         The scale changes after each of `ends`.
         """
+        assert ends[-1] == vector.numel()
         address = self._address(purpose, index, vector.numel())
         kernels = native.active()
         plain = vector.dtype == torch.float32 and vector.device.type == "cpu"
         if kernels is not None and plain and vector.is_contiguous():
             return kernels.perturb_(vector, *address, ends, scales, divisor)
-        for start, noise in _blocks(*address, vector.numel()):
-            stop = start + len(noise)
+        vector.mul_(1 / divisor)
+        for start, radii, directions in _blocks(*address, vector.numel()):
+            radii, directions = radii.to(vector.device), directions.to(vector.device)
             for (first, last), scale in zip(pairwise((0, *ends)), scales, strict=True):
-                if first < stop and last > start:
-                    noise[max(0, first - start) : last - start].mul_(scale)
-            vector[start:stop].add_(noise.to(vector)).div_(divisor)
+                low, high = max(first - start, 0), min(last - start, len(radii))
+                if low < high:
+                    part = vector[start + low : start + high]
+                    part.addcmul_(radii[low:high], directions[low:high], value=scale / divisor)
         return vector
 
     def name(self, content: Tensor) -> str:
@@ -176,17 +179,20 @@ def _cipher(key: bytes, nonce: bytes) -> CipherContext:
     return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
 
 
-def _blocks(key: bytes, nonce: bytes, count: int) -> Iterator[tuple[int, Tensor]]:
-    """Normal numbers without kernels, a block at a time, and where each begins.
+def _blocks(key: bytes, nonce: bytes, count: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Normal numbers without kernels, a piece at a time: where it begins, and their two factors.
 
-    A block is gone when the next one is asked for.
+    A piece is gone when the next one is asked for. The last words of the last block are left over.
     """
     stream = _cipher(key, nonce)
-    whole = -(-count // GROUP) * GROUP
-    words = torch.empty(min(whole, _BLOCK), dtype=torch.int32, device="cpu")
-    numbers = torch.empty(len(words), dtype=torch.float32, device="cpu")
-    for start in range(0, count, _BLOCK):
-        size = min(_BLOCK, whole - start)
-        stream.update_into(_ZEROS[: 4 * size], words[:size].numpy().view(np.uint8).data)
-        normals(words[:size], numbers[:size])
-        yield start, numbers[: min(size, count - start)]
+    blocks = max(1, -(-count // _BLOCK))
+    pairs = 16 * -(-count // (32 * blocks))
+    quarters = torch.empty(4, pairs, dtype=torch.float32, device="cpu")
+    words = quarters[:2].flatten().numpy().view(np.uint8).data
+    first = 0
+    for _ in range(blocks):
+        stream.update_into(_ZEROS[: len(words)], words)
+        for radii, directions in normals(quarters):
+            kept = slice(max(0, count - first))
+            yield first, radii[kept], directions[kept]
+            first += pairs

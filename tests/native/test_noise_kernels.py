@@ -8,10 +8,12 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from tacit import native
 from tacit.native import Library
-from tacit.noise.normals import GROUP, normals
+from tacit.noise.normals import normals
 from tacit.noise.source import RandomSource
 
 KEY = bytes(range(32))
+GROUP = 256
+"""Words of the keystream that kernels make numbers of at once."""
 
 
 def words_of(library: Library, key: bytes, nonce: bytes, groups: int = 1) -> np.ndarray:
@@ -91,11 +93,15 @@ def test_every_number_is_box_and_mullers_up_to_rounding(kernels: Library) -> Non
 
 
 def test_the_portable_numbers_are_box_and_mullers_up_to_rounding() -> None:
-    words = RandomSource.from_seed(1).words("n", 0, 8000 * GROUP)
-    found = torch.empty(len(words))
-    normals(torch.from_numpy(words.view(np.int32).copy()), found)
-    lanes = words.reshape(-1, 2, 8, 16).transpose(0, 3, 2, 1)
-    assert_rounded(found.view(-1, 2, 8, 16).transpose(1, 2).numpy(), box_muller(lanes))
+    """A radius is that of the word's size, with its sign; an angle's word is for half a turn."""
+    words = RandomSource.from_seed(1).words("n", 0, 2_000_000).view(np.int32).reshape(2, -1)
+    quarters = torch.empty(4, words.shape[1])
+    quarters.view(torch.int32)[:2] = torch.from_numpy(words.copy())
+    found = np.stack([(radii * directions).numpy() for radii, directions in normals(quarters)])
+    radii, turned = (words[0] + 0.5) / 2**31, np.pi * words[1] / 2**32
+    radius = np.sign(radii) * np.sqrt(-2 * np.log(np.abs(radii)))
+    exact = radius * np.stack([np.cos(turned), np.sin(turned)])
+    assert_rounded(found.T[:, None], exact.T[:, None])
 
 
 @pytest.mark.parametrize("count", [0, 1, 255, 257, 70_001])
