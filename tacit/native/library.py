@@ -86,17 +86,29 @@ class Library:
 
         The gradients themselves go to `out`, [images, *kernel, channels, outputs], if it is given.
         """
-        _check(x, g)
-        images, height, width, channels = x.shape
-        _, out_height, out_width, outputs = g.shape
-        shape = structures.Planar(
-            *(channels, height, width, outputs, out_height, out_width),
-            *(*kernel, *stride, *padding, *dilation),
-        )
-        squares = x.new_empty(images)
+        shape, squares = _planar(x, g, kernel, stride, padding, dilation), x.new_empty(len(x))
         threads = torch.get_num_threads()
-        self._call("tacit_convolution", threads, shape, images, x, g, out, squares)
+        self._call("tacit_convolution", threads, shape, len(x), x, g, out, squares)
         return squares
+
+    def kernel_gradient_sum(
+        self,
+        x: Tensor,
+        g: Tensor,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+        factors: Tensor,
+    ) -> Tensor:
+        """The sum of the same gradients, each times its image's factor."""
+        shape = _planar(x, g, kernel, stride, padding, dilation)
+        _check(factors)
+        assert len(factors) == len(x)
+        total = x.new_empty(*kernel, x.shape[3], g.shape[3])
+        threads = torch.get_num_threads()
+        self._call("tacit_convolution_sum", threads, shape, len(x), x, g, factors, total)
+        return total
 
     def image_gradients(
         self,
@@ -110,23 +122,32 @@ class Library:
 
         Both are in channels-last format. Made for images with few channels.
         """
-        outputs, channels, *kernel = weight.shape
-        tap = weight.stride(3)
-        assert g.dtype == weight.dtype == torch.float32
-        assert g.is_contiguous(memory_format=torch.channels_last) and g.shape[1] == outputs
-        assert kernel[0] == 1 or weight.stride(2) == kernel[1] * tap
-        ends = (
-            (n + 2 * p - k) // s for n, p, k, s in zip(size, padding, kernel, stride, strict=True)
-        )
-        assert tuple(end + 1 for end in ends) == tuple(g.shape[2:])
-        shape = structures.Planar(
-            *(channels, *size, outputs, *g.shape[2:], *kernel, *stride, *padding, 1, 1)
-        )
-        taps = structures.Taps(channels, outputs, weight.stride(1), weight.stride(0), tap, 0)
-        dx = _images(len(g), channels, *size)
+        assert g.dtype == torch.float32 and g.is_contiguous(memory_format=torch.channels_last)
+        shape, taps = _weights(weight, size, stride, padding)
+        assert tuple(g.shape[1:]) == (shape.outputs, shape.out_height, shape.out_width)
+        dx = _images(len(g), shape.channels, *size)
         threads = torch.get_num_threads()
         self._call("tacit_convolution_back", threads, shape, taps, len(g), g, weight, dx)
         return dx
+
+    def convolved(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+    ) -> Tensor:
+        """Convolve images with few channels, in channels-last format as the result."""
+        assert x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
+        shape, taps = _weights(weight, (x.shape[2], x.shape[3]), stride, padding)
+        assert x.shape[1] == shape.channels and (bias is None or len(bias) == shape.outputs)
+        y = _images(len(x), shape.outputs, shape.out_height, shape.out_width)
+        threads = torch.get_num_threads()
+        self._call(
+            *("tacit_convolved", threads, shape, taps, len(x), x, weight, _packed(bias), y),
+        )
+        return y
 
     def outer_sum(
         self, x: Tensor, g: Tensor, factors: Tensor, total: Tensor, *, kept: bool
@@ -181,16 +202,12 @@ class Library:
         They come from inner products; beside them, for every image, the norms of what its output
         pixels add to the gradient, added up.
         """
-        _check(x, g)
-        (images, *size, channels), (*outs, outputs) = x.shape, g.shape[1:]
-        assert len(g) == images
-        assert [n + 2 * p - k + 1 for n, p, k in zip(size, padding, kernel, strict=True)] == outs
-        shape = structures.Planar(
-            *(channels, *size, outputs, *outs, *kernel, 1, 1, *padding, 1, 1),
-        )
-        squares, parts = (x.new_empty(images, dtype=torch.float64) for _ in range(2))
+        shape = _planar(x, g, kernel, (1, 1), padding, (1, 1))
+        reach = zip(x.shape[1:3], padding, kernel, strict=True)
+        assert tuple(n + 2 * p - k + 1 for n, p, k in reach) == tuple(g.shape[1:3])
+        squares, parts = (x.new_empty(len(x), dtype=torch.float64) for _ in range(2))
         threads = torch.get_num_threads()
-        self._call("tacit_pixel_norms", threads, shape, images, x, g, squares, parts)
+        self._call("tacit_pixel_norms", threads, shape, len(x), x, g, squares, parts)
         return squares, parts
 
     def winograd_gradients(self, x: Tensor, g: Tensor, padding: int, out: Tensor | None) -> Tensor:
@@ -284,6 +301,40 @@ def _winograd(x: Tensor, g: Tensor, padding: int) -> structures.Winograd:
     assert len(g) == images and channels % 16 == outputs % 16 == 0
     assert (rows, columns) == (height + 2 * padding - 2, width + 2 * padding - 2)
     return structures.Winograd(images, height, width, channels, rows, columns, outputs, padding)
+
+
+def _planar(
+    x: Tensor,
+    g: Tensor,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> structures.Planar:
+    """A convolution of images [images, rows, columns, channels]."""
+    _check(x, g)
+    _, height, width, channels = x.shape
+    _, out_height, out_width, outputs = g.shape
+    return structures.Planar(
+        *(channels, height, width, outputs, out_height, out_width),
+        *(*kernel, *stride, *padding, *dilation),
+    )
+
+
+def _weights(
+    weight: Tensor, size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+) -> tuple[structures.Planar, structures.Taps]:
+    """A convolution of images of this height and width, and where its weights lie."""
+    outputs, channels, *kernel = weight.shape
+    tap = weight.stride(3)
+    assert weight.dtype == torch.float32
+    assert kernel[0] == 1 or weight.stride(2) == kernel[1] * tap
+    ends = ((n + 2 * p - k) // s for n, p, k, s in zip(size, padding, kernel, stride, strict=True))
+    shape = structures.Planar(
+        *(channels, *size, outputs, *(end + 1 for end in ends)),
+        *(*kernel, *stride, *padding, 1, 1),
+    )
+    return shape, structures.Taps(channels, outputs, weight.stride(1), weight.stride(0), tap, 0)
 
 
 def _lookups(tokens: Tensor, g: Tensor, padding: int) -> tuple[structures.Lookups, Tensor]:

@@ -73,11 +73,19 @@ SIGNATURES: dict[str, list[type]] = {
         *(c_int32, c_int32, POINTER(Planar), c_int64),
         *(c_void_p, c_void_p, c_void_p, c_void_p),
     ],
+    "tacit_convolution_sum": [
+        *(c_int32, c_int32, POINTER(Planar), c_int64),
+        *(c_void_p, c_void_p, c_void_p, c_void_p),
+    ],
     "tacit_winograd_weights": [c_int32, c_int32, POINTER(Taps), c_void_p, c_void_p],
     "tacit_winograd": [c_int32, c_int32, POINTER(Winograd), *[c_void_p] * 4],
     "tacit_pixel_norms": [c_int32, c_int32, POINTER(Planar), c_int64, *[c_void_p] * 4],
     "tacit_winograd_gradients": [c_int32, c_int32, POINTER(Winograd), *[c_void_p] * 4],
     "tacit_winograd_sum": [c_int32, c_int32, POINTER(Winograd), *[c_void_p] * 4],
+    "tacit_convolved": [
+        *(c_int32, c_int32, POINTER(Planar), POINTER(Taps), c_int64),
+        *(c_void_p, c_void_p, c_void_p, c_void_p),
+    ],
     "tacit_convolution_back": [
         *(c_int32, c_int32, POINTER(Planar), POINTER(Taps), c_int64),
         *(c_void_p, c_void_p, c_void_p),

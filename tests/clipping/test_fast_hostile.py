@@ -12,6 +12,7 @@ from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 
+from tacit import native
 from tacit.clipping.contract import Batch
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.layers.choice import Algorithm, Chooser
@@ -63,10 +64,14 @@ class Tied(nn.Module):
 
 @pytest.mark.parametrize("size", [1e2, 1e4, 1e7])
 @pytest.mark.parametrize("difference", [1e-5, 1e-4, 1e-3])
-@pytest.mark.parametrize("way", ["gram", "pixel products", "window products", "tied"])
+@pytest.mark.parametrize(
+    "way", ["gram", "pixel products", "window products", "kernels, pixel products", "tied"]
+)
 def test_parts_that_cancel_do_not_hide_a_large_gradient(
     monkeypatch: pytest.MonkeyPatch, way: str, size: float, difference: float
 ) -> None:
+    if way == "kernels, pixel products" and not native.available():
+        pytest.skip("the compiled kernels are not there")
     monkeypatch.setattr(Chooser, "pick", always(way))
     for _ in range(10):
         if way == "tied":

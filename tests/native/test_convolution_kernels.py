@@ -75,6 +75,24 @@ def test_the_way_back_to_images_with_few_channels(kernels: Library, seed: int) -
     assert_near(found, way_back(g, x, weight, Geometry(stride, padding, (1, 1), 1)))
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_convolutions_of_images_with_few_channels(kernels: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    kernel = chance.randint(1, 8), chance.randint(1, 8)
+    stride = chance.randint(1, 3), chance.randint(1, 3)
+    padding = chance.randint(0, 2), chance.randint(0, 2)
+    size = tuple(k + chance.randint(0, 30) for k in kernel)
+    inputs, outputs = chance.choice([1, 2, 3, 6, 16]), chance.choice([1, 6, 16, 20, 33, 48, 70])
+    x, weight = random_images(3, inputs, *size), torch.randn(outputs, inputs, *kernel)
+    if seed % 2:
+        weight = weight.contiguous(memory_format=LAST)
+    bias = torch.randn(outputs) if seed % 3 else None
+    shift = None if bias is None else bias.double()
+    exact = F.conv2d(x.double(), weight.double(), shift, stride, padding)
+    assert_near(kernels.convolved(x, weight, bias, stride, padding), exact)
+
+
 def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
     x, weight = random_images(9, 32, 14, 14), torch.randn(48, 32, 3, 3)
     g, narrow = random_images(9, 5, 10, 10), torch.randn(5, 6, 5, 5)
@@ -83,11 +101,12 @@ def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             there = kernels.winograd(x, weight, None, 1, back=False)
-            found.append((there, kernels.image_gradients(g, narrow, (14, 14), (1, 1), (0, 0))))
+            back = kernels.image_gradients(g, narrow, (14, 14), (1, 1), (0, 0))
+            found.append((there, back, kernels.convolved(back, narrow, None, (1, 1), (0, 0))))
     finally:
         torch.set_num_threads(before)
-    for there, back in found[1:]:
-        assert torch.equal(there, found[0][0]) and torch.equal(back, found[0][1])
+    for others in found[1:]:
+        assert all(torch.equal(*pair) for pair in zip(found[0], others, strict=True))
 
 
 class Spied:
@@ -95,7 +114,7 @@ class Spied:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
-        for name in ("winograd", "image_gradients"):
+        for name in ("winograd", "image_gradients", "convolved"):
             original: Callable[..., Tensor] = getattr(Library, name)
             monkeypatch.setattr(Library, name, self._noting(name, original))
 
@@ -127,7 +146,7 @@ def narrow_model() -> nn.Module:
 
 @pytest.mark.parametrize(
     ("make", "used"),
-    [(wide_model, {"winograd", "winograd back"}), (narrow_model, {"image_gradients"})],
+    [(wide_model, {"winograd", "winograd back"}), (narrow_model, {"image_gradients", "convolved"})],
 )
 def test_sums_are_exact_with_compiled_convolutions(
     make: Callable[[], nn.Module],
@@ -221,6 +240,22 @@ def test_a_single_pixel_is_taken_as_torch_takes_it(kernels: Library) -> None:
     assert compiled is not None and kernels is native.active()
     x, g = torch.randn(50, 6, 1, 1), torch.randn(50, 6, 3, 3)
     assert compiled.gradient(x, g) is None
+
+
+@pytest.mark.parametrize(("size", "ours"), [(28, True), (3, False)])
+def test_a_single_channel_keeps_the_format_that_torch_would_give(
+    kernels: Library, size: int, ours: bool
+) -> None:
+    """Only strides of a dimension of one say which; torch complains of images below a kernel."""
+    x = torch.randn(2, 1, size, size)
+    for form in (torch.contiguous_format, LAST):
+        conv = nn.Conv2d(1, 16, 5).to(memory_format=form)  # type: ignore[call-overload]
+        compiled = Compiled.of(conv.weight.detach(), Geometry((1, 1), (0, 0), (1, 1), 1))
+        assert compiled is not None and kernels is native.active()
+        found = compiled.convolved(x, None)
+        assert (found is not None) == compiled.helps(x) == (ours and form is LAST)
+        if found is not None:
+            assert found.stride() == conv(x).stride()
 
 
 def test_an_engine_goes_on_without_kernels() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from tacit import native
 from tacit.clipping.layers.conv_geometry import Geometry, Problem
 from tacit.clipping.layers.conv_native import norms_by_compiled_pixels, suits_pixels
 from tacit.native import Library
@@ -40,6 +41,18 @@ def test_norms_and_sizes_of_parts(kernels: Library, seed: int) -> None:
     found = norms_by_compiled_pixels(problem)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("difference", [1e-5, 1e-4, 1e-3])
+def test_norms_of_gradients_that_cancel_are_right(kernels: Library, difference: float) -> None:
+    torch.manual_seed(0)
+    x, g = torch.randn(20, 12, 1, 1), torch.randn(20, 40, 1, 1).expand(20, 40, 1, 2)
+    both = 1e3 * torch.cat((x, -x * (1 + difference)), 3)
+    problem = Problem(both, g, (40, 12, 1, 1), Geometry((1, 1), (0, 0), (1, 1), 1), 20)
+    exact = torch.einsum("rcp,rop->roc", both.double().flatten(2), g.double().flatten(2))
+    found = norms_by_compiled_pixels(problem).double()
+    expected = exact.flatten(1).square().sum(1)
+    assert bool((found >= (1 - 1e-6) * expected).all()) and kernels is native.active()
 
 
 def test_parts_that_cancel_are_not_taken_for_nothing(kernels: Library) -> None:

@@ -1,9 +1,9 @@
 """Convolutions, and the way back through them, by compiled kernels where these beat torch's own.
 
 Winograd's method F(2 × 2, 3 × 3) takes 16 products where a sum over taps takes 36. Images with few
-channels leave most of a vector empty in torch's way back, but not in ours. Whether a kernel is
-used follows from the shape of one image, so that neither other records nor another process change
-the bits of a gradient.
+channels leave most of a vector empty in torch's way back, but not in ours, and with large kernels
+torch is slower on the way there as well. Whether a kernel is used follows from the shape of one
+image, so that neither other records nor another process change the bits of a gradient.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _FEWEST_TILES = 16
 record's gradient would follow from how many others there are."""
 _NARROW, _NARROW_WITH_STRIDE = 7, 16
 """Channels up to which our way back is the faster one."""
+_LARGE_KERNEL = 16
+"""Taps from which on our way there is the faster one for images with at most 16 channels."""
 
 
 class Compiled:
@@ -37,6 +39,7 @@ class Compiled:
         self._wide = lanes and min(outputs, channels) >= FEWEST_CHANNELS
         steps = max(geometry.stride)
         self._narrow = channels <= (_NARROW_WITH_STRIDE if steps > 1 else _NARROW)
+        self._large = weight.shape[2] * weight.shape[3] >= _LARGE_KERNEL and channels <= LANES
 
     @classmethod
     def of(cls, weight: Tensor, geometry: Geometry) -> Compiled | None:
@@ -49,14 +52,20 @@ class Compiled:
 
     def helps(self, x: Tensor) -> bool:
         """Whether one of the ways below is better than torch's for such images."""
-        return self._winograd(x) is not None or (x.requires_grad and self._back(x) is not None)
+        there = self._winograd(x) is not None or self._there(x) is not None
+        return there or (x.requires_grad and self._back(x) is not None)
 
     def convolved(self, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """The convolution; None where torch should do it."""
-        kernels = self._winograd(x)
-        if kernels is None or (bias is not None and not self._fits(bias)):
+        if bias is not None and not self._fits(bias):
             return None
-        return kernels.winograd(x, self._weight, bias, self._geometry.padding[0], back=False)
+        kernels, (top, left) = self._winograd(x), self._geometry.padding
+        if kernels is not None:
+            return kernels.winograd(x, self._weight, bias, top, back=False)
+        kernels, (down, right) = self._there(x), self._geometry.stride
+        if kernels is None:
+            return None
+        return kernels.convolved(x, self._weight, bias, (down, right), (top, left))
 
     def gradient(self, x: Tensor, g: Tensor) -> Tensor | None:
         """The gradient of the images x from that of the outputs; None as above."""
@@ -78,6 +87,17 @@ class Compiled:
         pad = 2 * self._geometry.padding[0]
         down, across = ((n + pad - 1) // 2 for n in x.shape[2:])
         return self._kernels_for(x) if down * across >= _FEWEST_TILES else None
+
+    def _there(self, x: Tensor) -> Library | None:
+        if not self._large or self._smaller_than_kernel(x):
+            return None
+        # With a single channel, strides of nothing say which format torch would take.
+        last = x.shape[1] > 1 or 1 in (x.stride(1), self._weight.stride(1))
+        return self._kernels_for(x) if last else None
+
+    def _smaller_than_kernel(self, x: Tensor) -> bool:
+        sizes = zip(x.shape[2:], self._geometry.padding, self._weight.shape[2:], strict=True)
+        return any(size + 2 * padding < taps for size, padding, taps in sizes)
 
     def _back(self, x: Tensor) -> Library | None:
         return self._kernels_for(x) if self._narrow else None

@@ -112,13 +112,15 @@ class Problem:
             stop = min(start + step, self.records)
             yield slice(start, stop), self.part(start, stop)
 
+    def each_image(self, factors: Tensor) -> Tensor:
+        """The factors of records as those of their images."""
+        each = factors.to(self.x.dtype)
+        return each if self.images == 1 else each.repeat_interleave(self.images)
+
     def summed(self, factors: Tensor, weight: Tensor) -> Tensor:
         """The weight gradient of all images, each record scaled by its factor."""
         x, g = self.x, self.g
-        each = factors.to(x.dtype)
-        if self.images > 1:
-            each = each.repeat_interleave(self.images)
-        each = each.view(-1, *[1] * (x.dim() - 1))
+        each = self.each_image(factors).view(-1, *[1] * (x.dim() - 1))
         if x.numel() < g.numel():
             x = x * each
         else:

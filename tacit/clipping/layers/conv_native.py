@@ -10,6 +10,13 @@ from tacit.clipping.layers.contributions import guarded
 from tacit.clipping.layers.conv_compiled import FEWEST_CHANNELS, LANES
 from tacit.clipping.layers.conv_direct import WrittenOut
 from tacit.clipping.layers.conv_geometry import Problem
+from tacit.native import Library
+
+_MOST_SUMMED = 1 << 15
+"""Weights of a kernel up to which a sum of its gradients is ours: several are added up at once."""
+_FEWEST_SUMMED = 4
+_FILLED = 0.75
+"""What part of the processor's vectors outputs have to fill."""
 
 
 def suits_kernels(problem: Problem) -> bool:
@@ -80,7 +87,7 @@ def summed_by_winograd(problem: Problem, factors: Tensor) -> Tensor:
     """`Problem.summed`, with 16 products for 36."""
     kernels = native.active()
     assert kernels is not None
-    each = factors.to(torch.float32).repeat_interleave(problem.images)
+    each = problem.each_image(factors)
     x, g = _channels_innermost(problem)
     return kernels.winograd_sum(x, g, problem.geometry.padding[0], each).permute(3, 2, 0, 1)
 
@@ -94,18 +101,48 @@ def _run_winograd(problem: Problem, out: Tensor | None) -> Tensor:
 
 def _channels_innermost(problem: Problem) -> tuple[Tensor, Tensor]:
     """Images and output gradients as [images, rows, columns, channels]."""
-    x, g = (t.permute(0, 2, 3, 1).contiguous() for t in (problem.x, problem.g))
-    return x, g
+    return _last(problem.x).contiguous(), _last(problem.g).contiguous()
+
+
+def sums_by_kernels(problem: Problem) -> bool:
+    """Whether the kernels beat torch at the sum of such gradients, each times a factor.
+
+    The shape of one image decides.
+    """
+    if not suits_kernels(problem):
+        return False
+    outputs, channels = problem.kernel[:2]
+    filled = outputs / (-(-outputs // 16) * 16) >= _FILLED
+    few = problem.weights <= _MOST_SUMMED and channels >= _FEWEST_SUMMED
+    return few and filled and all(_last(t).is_contiguous() for t in (problem.x, problem.g))
+
+
+def summed_by_kernels(problem: Problem, factors: Tensor) -> Tensor:
+    """The weight gradient of all images, each record scaled by its factor."""
+    kernels, arguments = _given(problem)
+    each = problem.each_image(factors).contiguous()
+    return kernels.kernel_gradient_sum(*arguments, each).permute(3, 2, 0, 1)
 
 
 def _run(problem: Problem, out: Tensor | None) -> Tensor:
-    kernels = native.active()
-    assert kernels is not None and problem.images == 1
-    geometry = problem.geometry
+    assert problem.images == 1
+    kernels, arguments = _given(problem)
+    return kernels.kernel_gradients(*arguments, out)
+
+
+_Pair = tuple[int, int]
+
+
+def _given(problem: Problem) -> tuple[Library, tuple[Tensor, Tensor, _Pair, _Pair, _Pair, _Pair]]:
+    """The kernels, and how they are told of a problem."""
+    kernels, geometry = native.active(), problem.geometry
+    assert kernels is not None
+    (high, wide), (down, right) = problem.kernel[2:], geometry.stride
+    (top, left), (tall, broad) = geometry.padding, geometry.dilation
     x, g = _channels_innermost(problem)
-    high, wide = problem.kernel[2:]
-    (down, right), (top, left) = geometry.stride, geometry.padding
-    tall, broad = geometry.dilation
-    return kernels.kernel_gradients(
-        x, g, (high, wide), (down, right), (top, left), (tall, broad), out
-    )
+    return kernels, (x, g, (high, wide), (down, right), (top, left), (tall, broad))
+
+
+def _last(images: Tensor) -> Tensor:
+    """Images with their channels as the last dimension."""
+    return images.permute(0, 2, 3, 1)

@@ -34,7 +34,9 @@ from tacit.clipping.layers.conv_native import (
     suits_kernels,
     suits_pixels,
     suits_winograd,
+    summed_by_kernels,
     summed_by_winograd,
+    sums_by_kernels,
 )
 
 _WORTH_KEEPING = 4
@@ -228,6 +230,8 @@ def _summed(problem: Problem, factors: Tensor, weight: Tensor) -> Tensor:
     """The weighted sum of gradients that were measured, not kept."""
     if suits_winograd(problem):
         return summed_by_winograd(problem, factors)
+    if sums_by_kernels(problem):
+        return summed_by_kernels(problem, factors)
     return problem.summed(factors, weight)
 
 

@@ -1,8 +1,9 @@
-// The weight gradient of a planar convolution for one image, channels innermost, with its norm.
+// The weight gradient of a planar convolution, channels innermost, with its norm.
 //
 // The gradient is a matrix of kernel taps by output channels: for every pair, a sum over the pixels
-// of the output. A tile of it stays in registers for a whole pass over the pixels, and its squared
-// norm is taken there, so that gradients that are only to be measured are never written at all.
+// of the outputs of one image or of several. A tile of it stays in registers for a whole pass over
+// the pixels, and its squared norm is taken there, so that gradients that are only to be measured
+// are never written at all.
 #include <cstring>
 
 #include "floats.h"
@@ -19,6 +20,8 @@ constexpr int kMostRun = 24;
 
 // One pass over the output pixels. Inputs of a tile are `rows` runs of consecutive floats.
 struct Pass {
+    std::int64_t images;
+    std::int64_t image;                // floats from one image to the next
     std::int64_t height, width;        // output pixels
     std::int64_t down, right;          // floats from one pixel's inputs to the next one's
     std::int64_t apart;                // floats from one run of a tile to the next
@@ -30,33 +33,38 @@ typedef Lanes (*Tile)(const Pass &, const float *x, const float *g, float *out,
                       std::int64_t out_apart);
 
 // Rows x Run taps by Wide vectors of output channels. Writes the tile tap by tap, if it is to be
-// written, and returns the squares of its elements added up in each lane.
+// written, and returns the squares of its elements added up in each lane. Squares of different
+// vectors are added up apart, or each would wait for the one before.
 template <int Wide, int Rows, int Run>
 Lanes tile(const Pass &pass, const float *x, const float *g, float *out, std::int64_t out_apart) {
     Lanes sums[Rows][Run][Wide] = {};
-    for (std::int64_t row = 0; row < pass.height; row++) {
-        const float *input = x + row * pass.down;
-        for (std::int64_t column = 0; column < pass.width; column++) {
-            Lanes outputs[Wide];
-            for (int v = 0; v < Wide; v++) outputs[v] = load(g + v * kLanes);
-            for (int r = 0; r < Rows; r++)
-                for (int i = 0; i < Run; i++)
-                    for (int v = 0; v < Wide; v++)
-                        sums[r][i][v] += input[r * pass.apart + i] * outputs[v];
-            input += pass.right;
-            g += pass.outputs;
+    for (std::int64_t image = 0; image < pass.images; image++, x += pass.image)
+        for (std::int64_t row = 0; row < pass.height; row++) {
+            const float *input = x + row * pass.down;
+            for (std::int64_t column = 0; column < pass.width; column++) {
+                Lanes outputs[Wide];
+                for (int v = 0; v < Wide; v++) outputs[v] = load(g + v * kLanes);
+TACIT_UNROLL
+                for (int r = 0; r < Rows; r++)
+TACIT_UNROLL
+                    for (int i = 0; i < Run; i++)
+                        for (int v = 0; v < Wide; v++)
+                            sums[r][i][v] += input[r * pass.apart + i] * outputs[v];
+                input += pass.right;
+                g += pass.outputs;
+            }
         }
-    }
-    Lanes squares = {};
+    Lanes squares[4] = {};
+TACIT_UNROLL
     for (int r = 0; r < Rows; r++)
+TACIT_UNROLL
         for (int i = 0; i < Run; i++)
             for (int v = 0; v < Wide; v++) {
-                squares += sums[r][i][v] * sums[r][i][v];
+                squares[(i * Wide + v) % 4] += sums[r][i][v] * sums[r][i][v];
                 if (out)
-                    std::memcpy(out + r * out_apart + i * pass.written + v * kLanes,
-                                &sums[r][i][v], sizeof(Lanes));
+                    store(out + r * out_apart + i * pass.written + v * kLanes, sums[r][i][v]);
             }
-    return squares;
+    return (squares[0] + squares[1]) + (squares[2] + squares[3]);
 }
 
 template <int Wide>
@@ -125,38 +133,53 @@ Lanes block(const Planar &p, Pass &pass, const float *x, const float *g, float *
     return squares;
 }
 
+// Copies of images with zeros around them.
+void pad(const Planar &p, std::int64_t images, const float *x, float *to) {
+    const std::int64_t row = p.width * p.channels, across = row + 2 * p.pad_right * p.channels;
+    std::memset(to, 0, sizeof(float) * images * padded_pixels(p) * p.channels);
+    to += p.pad_down * across + p.pad_right * p.channels;
+    for (std::int64_t i = 0; i < images; i++, to += 2 * p.pad_down * across)
+        for (std::int64_t r = 0; r < p.height; r++, x += row, to += across)
+            std::memcpy(to, x, sizeof(float) * row);
+}
+
+// Copies of outputs, each image's times its factor if there are any. The last vector of a pixel may
+// reach into the next, so that the last pixel needs one.
+void weigh(const Planar &p, std::int64_t images, const float *g, const float *factors, float *to) {
+    const std::int64_t size = p.out_height * p.out_width * p.outputs;
+    for (std::int64_t i = 0; i < images; i++, g += size, to += size)
+        for (std::int64_t o = 0; o < size; o++) to[o] = factors ? g[o] * factors[i] : g[o];
+    std::memset(to, 0, sizeof(float) * kLanes);
+}
+
 }  // namespace
 
-std::int64_t convolution_scratch(const Planar &p) {
-    const std::int64_t wide = rounded_up(p.outputs);
-    return padded_pixels(p) * p.channels + p.out_height * p.out_width * p.outputs + kLanes +
-           p.kernel_height * p.kernel_width * p.channels * wide;
+std::int64_t convolution_scratch(const Planar &p, std::int64_t images) {
+    const std::int64_t each =
+        padded_pixels(p) * p.channels + p.out_height * p.out_width * p.outputs;
+    return images * each + kLanes +
+           p.kernel_height * p.kernel_width * p.channels * rounded_up(p.outputs);
 }
 
 // Writes [kernel height, kernel width, channels, outputs] if `gradient` is given.
-float convolution_gradient(const Planar &p, const float *x, const float *g, float *gradient,
-                           float *scratch) {
+float convolution_gradient(const Planar &p, std::int64_t images, const float *x, const float *g,
+                           const float *factors, float *gradient, float *scratch) {
     const std::int64_t wide = rounded_up(p.outputs), pixels = p.out_height * p.out_width;
     const std::int64_t taps = p.kernel_height * p.kernel_width * p.channels;
-    if (p.pad_down || p.pad_right) {
-        const std::int64_t across = (p.width + 2 * p.pad_right) * p.channels;
-        float *inside = scratch + p.pad_down * across + p.pad_right * p.channels;
-        std::memset(scratch, 0, sizeof(float) * padded_pixels(p) * p.channels);
-        for (std::int64_t row = 0; row < p.height; row++)
-            std::memcpy(inside + row * across, x + row * p.width * p.channels,
-                        sizeof(float) * p.width * p.channels);
-        x = scratch;
-        scratch += padded_pixels(p) * p.channels;
-    }
-    const std::int64_t rest = p.outputs % kLanes;
+    const std::int64_t rest = p.outputs % kLanes, size = padded_pixels(p) * p.channels;
     float *out = gradient;
-    if (rest) {  // the last vector of a pixel reaches into the next: the last pixel needs one
-        std::memcpy(scratch, g, sizeof(float) * pixels * p.outputs);
-        std::memset(scratch + pixels * p.outputs, 0, sizeof(float) * kLanes);
-        g = scratch;
-        out = gradient ? scratch + pixels * p.outputs + kLanes : nullptr;
+    if (p.pad_down || p.pad_right) {
+        pad(p, images, x, scratch);
+        x = scratch;
+        scratch += images * size;
     }
-    Pass pass = {p.out_height, p.out_width,
+    if (rest || factors) {
+        weigh(p, images, g, factors, scratch);
+        g = scratch;
+        scratch += images * pixels * p.outputs + kLanes;
+    }
+    if (rest && gradient) out = scratch;
+    Pass pass = {images, size, p.out_height, p.out_width,
                  p.step_down * (p.width + 2 * p.pad_right) * p.channels,
                  p.step_right * p.channels, 0, p.outputs, wide};
     Lanes squares = {}, last = {};
@@ -170,7 +193,7 @@ float convolution_gradient(const Planar &p, const float *x, const float *g, floa
         else squares += block<1>(p, pass, x, g + first, to);
         first += taken * kLanes;
     }
-    if (gradient && out != gradient)
+    if (out != gradient)
         for (std::int64_t tap = 0; tap < taps; tap++)
             std::memcpy(gradient + tap * p.outputs, out + tap * wide, sizeof(float) * p.outputs);
     float total = 0;

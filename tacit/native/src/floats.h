@@ -5,6 +5,10 @@
 
 #include "vectors.h"
 
+// Before a loop over vectors that are to stay in registers: without, compilers leave longer ones as
+// loops over memory.
+#define TACIT_UNROLL _Pragma("GCC unroll 32")
+
 namespace tacit {
 namespace TACIT_LEVEL {
 

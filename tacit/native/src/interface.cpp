@@ -48,6 +48,18 @@ constexpr std::int64_t kTilesPacked = 64;
 // Ranges of noise, and of tiles, for every thread.
 constexpr int kRanges = 8;
 
+// Sums of convolution gradients that are added up apart, and then in order.
+constexpr std::int64_t kSums = 16;
+
+// Images whose gradients are added up in registers: no more than a cache holds.
+std::int64_t images_together(const tacit::Planar &shape) {
+    const std::int64_t pixels =
+        (shape.height + 2 * shape.pad_down) * (shape.width + 2 * shape.pad_right);
+    const std::int64_t outputs = shape.out_height * shape.out_width * shape.outputs;
+    const std::int64_t each = sizeof(float) * (pixels * shape.channels + outputs);
+    return std::max<std::int64_t>(1, (256 << 10) / each);
+}
+
 // Tiles of a convolution that are transformed together: so many that transformed weights are worth
 // reading once for them, and where channels are few no more than a cache holds.
 std::int64_t tiles_together(const tacit::Winograd &shape) {
@@ -143,12 +155,43 @@ void tacit_convolution(std::int32_t level, std::int32_t threads, const tacit::Pl
     const std::int64_t size =
         shape->kernel_height * shape->kernel_width * shape->channels * shape->outputs;
     tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
-        std::vector<float> scratch(use.convolution_scratch(*shape));
+        Scratch scratch(use.convolution_scratch(*shape, 1));
         for (std::int64_t i = first; i < last; i++)
-            squares[i] =
-                use.convolution_gradient(*shape, x + i * x_size, g + i * g_size,
-                                         gradients ? gradients + i * size : nullptr, scratch.data());
-    });
+            squares[i] = use.convolution_gradient(
+                *shape, 1, x + i * x_size, g + i * g_size, nullptr,
+                gradients ? gradients + i * size : nullptr, scratch.floats());
+    }, kRanges);
+}
+
+// The sum of all images' weight gradients, each times its factor, as [kernel height, kernel width,
+// channels, outputs]. Which images are added up together does not follow from the number of
+// threads, so that this changes no bit.
+void tacit_convolution_sum(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
+                           std::int64_t images, const float *x, const float *g,
+                           const float *factors, float *total) {
+    const Kernels &use = kernels(level);
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t g_size = shape->outputs * shape->out_height * shape->out_width;
+    const std::int64_t size =
+        shape->kernel_height * shape->kernel_width * shape->channels * shape->outputs;
+    const std::int64_t together = images_together(*shape), sums = std::min(kSums, images);
+    Scratch parts(sums * size);
+    tacit::share(threads, sums, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(use.convolution_scratch(*shape, together)), more(size);
+        for (std::int64_t sum = first; sum < last; sum++) {
+            float *part = parts.floats() + sum * size, *gradient = part;
+            const std::int64_t end = images * (sum + 1) / sums;
+            for (std::int64_t i = images * sum / sums; i < end; i += together) {
+                use.convolution_gradient(*shape, std::min(together, end - i), x + i * x_size,
+                                         g + i * g_size, factors + i, gradient, scratch.floats());
+                for (std::int64_t w = 0; w < size && gradient != part; w++) part[w] += gradient[w];
+                gradient = more.floats();
+            }
+        }
+    }, kRanges);
+    std::fill_n(total, size, 0.0f);
+    for (std::int64_t sum = 0; sum < sums; sum++)
+        for (std::int64_t w = 0; w < size; w++) total[w] += parts.floats()[sum * size + w];
 }
 
 void tacit_group_norm(std::int32_t level, std::int32_t threads, const tacit::Grouped *shape,
@@ -290,6 +333,23 @@ void tacit_winograd_sum(std::int32_t level, std::int32_t threads, const tacit::W
     });
 }
 
+// A convolution; the bias may be null.
+void tacit_convolved(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
+                     const tacit::Taps *taps, std::int64_t images, const float *x,
+                     const float *weight, const float *bias, float *y) {
+    const Kernels &use = kernels(level);
+    Scratch packed(use.forward_weights_size(*shape));
+    use.pack_forward(*shape, *taps, weight, bias, packed.floats());
+    const std::int64_t x_size = shape->channels * shape->height * shape->width;
+    const std::int64_t y_size = shape->outputs * shape->out_height * shape->out_width;
+    tacit::share(threads, images, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(use.convolved_scratch(*shape));
+        for (std::int64_t i = first; i < last; i++)
+            use.convolved(*shape, x + i * x_size, packed.floats(), y + i * y_size,
+                          scratch.floats());
+    }, kRanges);
+}
+
 // The gradient of a convolution's images from that of its outputs.
 void tacit_convolution_back(std::int32_t level, std::int32_t threads, const tacit::Planar *shape,
                             const tacit::Taps *taps, std::int64_t images, const float *g,
@@ -304,7 +364,7 @@ void tacit_convolution_back(std::int32_t level, std::int32_t threads, const taci
         for (std::int64_t i = first; i < last; i++)
             use.convolution_back(*shape, g + i * g_size, packed.floats(), dx + i * x_size,
                                  scratch.floats());
-    });
+    }, kRanges);
 }
 
 // Weighted sums of outer products; every one of their elements is added up by one thread.

@@ -79,9 +79,11 @@ struct Kernels {
     void (*perturb)(float *vector, const float *noise, std::int64_t count, float scale,
                     float factor);
     // Floats of scratch memory that convolution_gradient needs.
-    std::int64_t (*convolution_scratch)(const Planar &);
-    // The squared norm of one image's weight gradient, which is also written if asked for.
-    float (*convolution_gradient)(const Planar &, const float *x, const float *g, float *gradient,
+    std::int64_t (*convolution_scratch)(const Planar &, std::int64_t images);
+    // The squared norm of the weight gradient of some images, each times its factor unless factors
+    // are null; the gradient is also written if asked for.
+    float (*convolution_gradient)(const Planar &, std::int64_t images, const float *x,
+                                  const float *g, const float *factors, float *gradient,
                                   float *scratch);
     // Doubles of scratch memory that the next two need.
     std::int64_t (*group_norm_scratch)(const Grouped &);
@@ -140,6 +142,15 @@ struct Kernels {
     std::int64_t (*outer_scratch)(std::int64_t records, std::int64_t outputs);
     // Outputs first to last.
     void (*outer_sum)(const Outer &, const float *factors, std::int64_t first, std::int64_t last,
+                      float *scratch);
+    // Floats of scratch memory that convolved needs, and of weights and bias packed for it.
+    std::int64_t (*convolved_scratch)(const Planar &);
+    std::int64_t (*forward_weights_size)(const Planar &);
+    // The bias may be null.
+    void (*pack_forward)(const Planar &, const Taps &, const float *weight, const float *bias,
+                         float *packed);
+    // One image's convolution.
+    void (*convolved)(const Planar &, const float *x, const float *packed, float *y,
                       float *scratch);
 };
 

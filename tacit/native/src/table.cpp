@@ -8,8 +8,9 @@ namespace TACIT_LEVEL {
 void keystream(const Stream &, std::int64_t, std::uint32_t *);
 void normals(const std::uint32_t *, float *);
 void perturb(float *, const float *, std::int64_t, float, float);
-std::int64_t convolution_scratch(const Planar &);
-float convolution_gradient(const Planar &, const float *, const float *, float *, float *);
+std::int64_t convolution_scratch(const Planar &, std::int64_t);
+float convolution_gradient(const Planar &, std::int64_t, const float *, const float *,
+                           const float *, float *, float *);
 std::int64_t group_norm_scratch(const Grouped &);
 void group_norm(const Grouped &, const float *, const float *, const float *, float *, float *,
                 float *, double *);
@@ -37,6 +38,10 @@ void pack_weights(const Planar &, const Taps &, const float *, float *);
 void convolution_back(const Planar &, const float *, const float *, float *, float *);
 std::int64_t outer_scratch(std::int64_t, std::int64_t);
 void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, float *);
+std::int64_t convolved_scratch(const Planar &);
+std::int64_t forward_weights_size(const Planar &);
+void pack_forward(const Planar &, const Taps &, const float *, const float *, float *);
+void convolved(const Planar &, const float *, const float *, float *, float *);
 
 }  // namespace TACIT_LEVEL
 
@@ -69,6 +74,10 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::convolution_back,
     TACIT_LEVEL::outer_scratch,
     TACIT_LEVEL::outer_sum,
+    TACIT_LEVEL::convolved_scratch,
+    TACIT_LEVEL::forward_weights_size,
+    TACIT_LEVEL::pack_forward,
+    TACIT_LEVEL::convolved,
 };
 
 }  // namespace tacit
