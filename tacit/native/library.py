@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.native import structures
+from tacit.native.structures import Windows
 
 _LEVELS = ("baseline", "avx2", "avx512")
 _GROUP = 256
@@ -73,39 +74,25 @@ class Library:
         return vector
 
     def kernel_gradients(
-        self,
-        x: Tensor,
-        g: Tensor,
-        kernel: tuple[int, int],
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
-        out: Tensor | None,
+        self, x: Tensor, g: Tensor, windows: Windows, out: Tensor | None
     ) -> Tensor:
         """Squared norms of the kernel gradients of images [images, rows, columns, channels].
 
         The gradients themselves go to `out`, [images, *kernel, channels, outputs], if it is given.
         """
-        shape, squares = _planar(x, g, kernel, stride, padding, dilation), x.new_empty(len(x))
+        shape, squares = _planar(x, g, windows), x.new_empty(len(x))
         threads = torch.get_num_threads()
         self._call("tacit_convolution", threads, shape, len(x), x, g, out, squares)
         return squares
 
     def kernel_gradient_sum(
-        self,
-        x: Tensor,
-        g: Tensor,
-        kernel: tuple[int, int],
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
-        factors: Tensor,
+        self, x: Tensor, g: Tensor, windows: Windows, factors: Tensor
     ) -> Tensor:
         """The sum of the same gradients, each times its image's factor."""
-        shape = _planar(x, g, kernel, stride, padding, dilation)
+        shape = _planar(x, g, windows)
         _check(factors)
         assert len(factors) == len(x)
-        total = x.new_empty(*kernel, x.shape[3], g.shape[3])
+        total = x.new_empty(*windows.kernel, x.shape[3], g.shape[3])
         threads = torch.get_num_threads()
         self._call("tacit_convolution_sum", threads, shape, len(x), x, g, factors, total)
         return total
@@ -194,16 +181,15 @@ class Library:
         )
         return y
 
-    def pixel_norms(
-        self, x: Tensor, g: Tensor, kernel: tuple[int, int], padding: tuple[int, int]
-    ) -> tuple[Tensor, Tensor]:
+    def pixel_norms(self, x: Tensor, g: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
         """Squared norms as of `kernel_gradients` in double precision, steps and taps of one pixel.
 
         They come from inner products; beside them, for every image, the norms of what its output
         pixels add to the gradient, added up.
         """
-        shape = _planar(x, g, kernel, (1, 1), padding, (1, 1))
-        reach = zip(x.shape[1:3], padding, kernel, strict=True)
+        shape = _planar(x, g, windows)
+        assert windows.stride == windows.dilation == (1, 1)
+        reach = zip(x.shape[1:3], windows.padding, windows.kernel, strict=True)
         assert tuple(n + 2 * p - k + 1 for n, p, k in reach) == tuple(g.shape[1:3])
         squares, parts = (x.new_empty(len(x), dtype=torch.float64) for _ in range(2))
         threads = torch.get_num_threads()
@@ -303,21 +289,14 @@ def _winograd(x: Tensor, g: Tensor, padding: int) -> structures.Winograd:
     return structures.Winograd(images, height, width, channels, rows, columns, outputs, padding)
 
 
-def _planar(
-    x: Tensor,
-    g: Tensor,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-) -> structures.Planar:
+def _planar(x: Tensor, g: Tensor, windows: Windows) -> structures.Planar:
     """A convolution of images [images, rows, columns, channels]."""
     _check(x, g)
-    _, height, width, channels = x.shape
-    _, out_height, out_width, outputs = g.shape
+    (images, height, width, channels), (given, out_height, out_width, outputs) = x.shape, g.shape
+    assert given == images
     return structures.Planar(
         *(channels, height, width, outputs, out_height, out_width),
-        *(*kernel, *stride, *padding, *dilation),
+        *(n for pair in windows for n in pair),
     )
 
 

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from typing import NamedTuple
+
+
+class Windows(NamedTuple):
+    """Which pixels of an image meet the taps of a planar kernel: down, right."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
 
 
 class Stream(ctypes.Structure):

@@ -11,6 +11,7 @@ from tacit import native
 from tacit.clipping.layers.conv_geometry import Geometry, Problem
 from tacit.clipping.layers.conv_native import norms_by_compiled_pixels, suits_pixels
 from tacit.native import Library
+from tacit.native.structures import Windows
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -31,7 +32,7 @@ def test_norms_and_sizes_of_parts(kernels: Library, seed: int) -> None:
     problem = Problem(x, g, (outputs, channels, *kernel), Geometry((1, 1), padding, (1, 1), 1), 3)
     assert suits_pixels(problem)
     last = (t.permute(0, 2, 3, 1).contiguous() for t in (x, g))
-    squares, parts = kernels.pixel_norms(*last, kernel, padding)
+    squares, parts = kernels.pixel_norms(*last, Windows(kernel, (1, 1), padding, (1, 1)))
     windows = torch.nn.functional.unfold(x.double(), kernel, padding=padding)
     gradients = torch.einsum("rwp,rop->row", windows, g.double().flatten(2))
     expected = gradients.flatten(1).square().sum(1)
@@ -68,7 +69,9 @@ def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(torch.stack(kernels.pixel_norms(x, g, (3, 3), (1, 1))))
+            found.append(
+                torch.stack(kernels.pixel_norms(x, g, Windows((3, 3), (1, 1), (1, 1), (1, 1))))
+            )
     finally:
         torch.set_num_threads(before)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

@@ -11,6 +11,7 @@ from tacit.clipping.layers.conv_compiled import FEWEST_CHANNELS, LANES
 from tacit.clipping.layers.conv_direct import WrittenOut
 from tacit.clipping.layers.conv_geometry import Problem
 from tacit.native import Library
+from tacit.native.structures import Windows
 
 _MOST_SUMMED = 1 << 15
 """Weights of a kernel up to which a sum of its gradients is ours: several are added up at once."""
@@ -47,11 +48,9 @@ def suits_pixels(problem: Problem) -> bool:
 
 def norms_by_compiled_pixels(problem: Problem) -> Tensor:
     """As `norms_by_pixels`, where steps and taps are of one pixel."""
-    kernels = native.active()
-    assert kernels is not None and problem.images == 1
-    (high, wide), (top, left) = problem.kernel[2:], problem.geometry.padding
-    x, g = _channels_innermost(problem)
-    squares, parts = kernels.pixel_norms(x, g, (high, wide), (top, left))
+    assert problem.images == 1
+    kernels, arguments = _given(problem)
+    squares, parts = kernels.pixel_norms(*arguments)
     terms = problem.window + problem.kernel[0] + problem.pixels
     return guarded(squares, parts, terms, problem.x.dtype)
 
@@ -112,7 +111,7 @@ def sums_by_kernels(problem: Problem) -> bool:
     if not suits_kernels(problem):
         return False
     outputs, channels = problem.kernel[:2]
-    filled = outputs / (-(-outputs // 16) * 16) >= _FILLED
+    filled = outputs / (-(-outputs // LANES) * LANES) >= _FILLED
     few = problem.weights <= _MOST_SUMMED and channels >= _FEWEST_SUMMED
     return few and filled and all(_last(t).is_contiguous() for t in (problem.x, problem.g))
 
@@ -130,17 +129,14 @@ def _run(problem: Problem, out: Tensor | None) -> Tensor:
     return kernels.kernel_gradients(*arguments, out)
 
 
-_Pair = tuple[int, int]
-
-
-def _given(problem: Problem) -> tuple[Library, tuple[Tensor, Tensor, _Pair, _Pair, _Pair, _Pair]]:
+def _given(problem: Problem) -> tuple[Library, tuple[Tensor, Tensor, Windows]]:
     """The kernels, and how they are told of a problem."""
     kernels, geometry = native.active(), problem.geometry
     assert kernels is not None
     (high, wide), (down, right) = problem.kernel[2:], geometry.stride
     (top, left), (tall, broad) = geometry.padding, geometry.dilation
     x, g = _channels_innermost(problem)
-    return kernels, (x, g, (high, wide), (down, right), (top, left), (tall, broad))
+    return kernels, (x, g, Windows((high, wide), (down, right), (top, left), (tall, broad)))
 
 
 def _last(images: Tensor) -> Tensor:

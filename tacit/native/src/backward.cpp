@@ -5,8 +5,7 @@
 // several copies of the image, so that no processor has to wait for what it has just written.
 #include <cstring>
 
-#include "floats.h"
-#include "kernels.h"
+#include "images.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
@@ -16,28 +15,27 @@ constexpr int kAccumulators = TACIT_LANES == 16 ? 24 : 12;
 constexpr int kMostVectors = 4;  // of a run, taken at once
 constexpr int kMostPixels = 12;
 
-std::int64_t vectors_of(std::int64_t floats) { return (floats + kLanes - 1) / kLanes; }
-
-std::int64_t padded_row(const Planar &p) { return (p.width + 2 * p.pad_right) * p.channels; }
-
-std::int64_t padded_size(const Planar &p) {
-    return (p.height + 2 * p.pad_down) * padded_row(p) + kMostVectors * kLanes;
-}
-
 std::int64_t run_of(const Planar &p) { return p.kernel_width * p.channels; }
+
+// Floats of one copy: the last run may end within a vector.
+std::int64_t copy_size(const Planar &p) { return padded_size(p) + kMostVectors * kLanes; }
 
 // Outputs so many columns apart do not overlap.
 std::int64_t copies_of(const Planar &p) {
     return (p.kernel_width + p.step_right - 1) / p.step_right;
 }
 
-// What Pixels neighbouring outputs, the first in this column, send back to Vectors vectors of a run
-// of inputs each. Weights of different outputs are `length` floats apart.
+// Copies of an image, and to which of them the first of some outputs belongs.
+struct Copies {
+    std::int64_t count, size, first;
+};
+
+// What Pixels neighbouring outputs send back to Vectors vectors of a run of inputs each. Weights of
+// different outputs are `length` floats apart.
 template <int Vectors, int Pixels>
 void send_back(const Planar &p, const float *g, const float *weights, std::int64_t length,
-               std::int64_t column, float *dx) {
+               const Copies &copies, float *dx) {
     Lanes sums[Pixels][Vectors] = {};
-    g += column * p.outputs;
     for (std::int64_t o = 0; o < p.outputs; o++, weights += length) {
         Lanes taps[Vectors];
         for (int v = 0; v < Vectors; v++) taps[v] = load(weights + v * kLanes);
@@ -45,19 +43,17 @@ TACIT_UNROLL
         for (int q = 0; q < Pixels; q++)
             for (int v = 0; v < Vectors; v++) sums[q][v] += g[q * p.outputs + o] * taps[v];
     }
-    const std::int64_t copies = copies_of(p), size = padded_size(p);
-    std::int64_t copy = column % copies;
-    dx += column * p.step_right * p.channels;
+    std::int64_t copy = copies.first;
 TACIT_UNROLL
     for (int q = 0; q < Pixels; q++, dx += p.step_right * p.channels) {
-        float *to = dx + copy * size;
+        float *to = dx + copy * copies.size;
         for (int v = 0; v < Vectors; v++) store(to + v * kLanes, load(to + v * kLanes) + sums[q][v]);
-        copy = copy + 1 < copies ? copy + 1 : 0;
+        copy = copy + 1 < copies.count ? copy + 1 : 0;
     }
 }
 
-typedef void (*SendBack)(const Planar &, const float *, const float *, std::int64_t, std::int64_t,
-                         float *);
+typedef void (*SendBack)(const Planar &, const float *, const float *, std::int64_t,
+                         const Copies &, float *);
 
 template <int Vectors>
 constexpr int most_pixels() {
@@ -79,20 +75,24 @@ template <int Vectors>
 void all_back(const Planar &p, const float *g, const float *weights, std::int64_t length,
               float *dx) {
     const std::int64_t parts = (p.out_width + most_pixels<Vectors>() - 1) / most_pixels<Vectors>();
+    Copies copies = {copies_of(p), copy_size(p), 0};
     for (std::int64_t tap = 0; tap < p.kernel_height; tap++)
         for (std::int64_t part = 0; part < parts; part++) {
             const std::int64_t first = p.out_width * part / parts;
             const std::int64_t pixels = p.out_width * (part + 1) / parts - first;
             const SendBack back = find<Vectors, 1>(pixels);
+            copies.first = first % copies.count;
             for (std::int64_t row = 0; row < p.out_height; row++)
-                back(p, g + row * p.out_width * p.outputs, weights + tap * p.outputs * length,
-                     length, first, dx + (row * p.step_down + tap) * padded_row(p));
+                back(p, g + (row * p.out_width + first) * p.outputs,
+                     weights + tap * p.outputs * length, length, copies,
+                     dx + (row * p.step_down + tap) * padded_row(p) +
+                         first * p.step_right * p.channels);
         }
 }
 
 }  // namespace
 
-std::int64_t convolution_back_scratch(const Planar &p) { return copies_of(p) * padded_size(p); }
+std::int64_t convolution_back_scratch(const Planar &p) { return copies_of(p) * copy_size(p); }
 
 std::int64_t packed_weights_size(const Planar &p) {
     return p.outputs * p.kernel_height * vectors_of(run_of(p)) * kLanes;
@@ -132,7 +132,7 @@ void convolution_back(const Planar &p, const float *g, const float *packed, floa
         std::memcpy(to, from, sizeof(float) * p.width * p.channels);
         for (std::int64_t copy = 1; copy < copies_of(p); copy++)
             for (std::int64_t c = 0; c < p.width * p.channels; c++)
-                to[c] += from[copy * padded_size(p) + c];
+                to[c] += from[copy * copy_size(p) + c];
     }
 }
 

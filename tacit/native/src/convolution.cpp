@@ -6,8 +6,7 @@
 // are never written at all.
 #include <cstring>
 
-#include "floats.h"
-#include "kernels.h"
+#include "images.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
@@ -89,16 +88,10 @@ int longest_run() {
     return kAccumulators / Wide < kMostRun ? kAccumulators / Wide : kMostRun;
 }
 
-std::int64_t rounded_up(std::int64_t channels) { return (channels + kLanes - 1) / kLanes * kLanes; }
-
-std::int64_t padded_pixels(const Planar &p) {
-    return (p.height + 2 * p.pad_down) * (p.width + 2 * p.pad_right);
-}
-
 // All taps by one block of Wide vectors of output channels.
 template <int Wide>
 Lanes block(const Planar &p, Pass &pass, const float *x, const float *g, float *out) {
-    const std::int64_t row = (p.width + 2 * p.pad_right) * p.channels * p.tap_down;
+    const std::int64_t row = padded_row(p) * p.tap_down;
     const bool joined = p.tap_right == 1;
     const std::int64_t length = joined ? p.kernel_width * p.channels : p.channels;
     const std::int64_t columns = joined ? 1 : p.kernel_width;
@@ -133,16 +126,6 @@ Lanes block(const Planar &p, Pass &pass, const float *x, const float *g, float *
     return squares;
 }
 
-// Copies of images with zeros around them.
-void pad(const Planar &p, std::int64_t images, const float *x, float *to) {
-    const std::int64_t row = p.width * p.channels, across = row + 2 * p.pad_right * p.channels;
-    std::memset(to, 0, sizeof(float) * images * padded_pixels(p) * p.channels);
-    to += p.pad_down * across + p.pad_right * p.channels;
-    for (std::int64_t i = 0; i < images; i++, to += 2 * p.pad_down * across)
-        for (std::int64_t r = 0; r < p.height; r++, x += row, to += across)
-            std::memcpy(to, x, sizeof(float) * row);
-}
-
 // Copies of outputs, each image's times its factor if there are any. The last vector of a pixel may
 // reach into the next, so that the last pixel needs one.
 void weigh(const Planar &p, std::int64_t images, const float *g, const float *factors, float *to) {
@@ -155,21 +138,21 @@ void weigh(const Planar &p, std::int64_t images, const float *g, const float *fa
 }  // namespace
 
 std::int64_t convolution_scratch(const Planar &p, std::int64_t images) {
-    const std::int64_t each =
-        padded_pixels(p) * p.channels + p.out_height * p.out_width * p.outputs;
-    return images * each + kLanes +
-           p.kernel_height * p.kernel_width * p.channels * rounded_up(p.outputs);
+    const std::int64_t each = padded_size(p) + p.out_height * p.out_width * p.outputs;
+    const std::int64_t wide = vectors_of(p.outputs) * kLanes;
+    return images * each + kLanes + p.kernel_height * p.kernel_width * p.channels * wide;
 }
 
 // Writes [kernel height, kernel width, channels, outputs] if `gradient` is given.
 float convolution_gradient(const Planar &p, std::int64_t images, const float *x, const float *g,
                            const float *factors, float *gradient, float *scratch) {
-    const std::int64_t wide = rounded_up(p.outputs), pixels = p.out_height * p.out_width;
+    const std::int64_t pixels = p.out_height * p.out_width, size = padded_size(p);
+    const std::int64_t wide = vectors_of(p.outputs) * kLanes, rest = p.outputs % kLanes;
     const std::int64_t taps = p.kernel_height * p.kernel_width * p.channels;
-    const std::int64_t rest = p.outputs % kLanes, size = padded_pixels(p) * p.channels;
     float *out = gradient;
     if (p.pad_down || p.pad_right) {
-        pad(p, images, x, scratch);
+        for (std::int64_t i = 0; i < images; i++)
+            pad(p, x + i * p.height * p.width * p.channels, scratch + i * size);
         x = scratch;
         scratch += images * size;
     }
@@ -180,8 +163,7 @@ float convolution_gradient(const Planar &p, std::int64_t images, const float *x,
     }
     if (rest && gradient) out = scratch;
     Pass pass = {images, size, p.out_height, p.out_width,
-                 p.step_down * (p.width + 2 * p.pad_right) * p.channels,
-                 p.step_right * p.channels, 0, p.outputs, wide};
+                 p.step_down * padded_row(p), p.step_right * p.channels, 0, p.outputs, wide};
     Lanes squares = {}, last = {};
     for (std::int64_t first = 0; first < p.outputs;) {
         const std::int64_t left = (p.outputs - first) / kLanes;

@@ -4,8 +4,7 @@
 // those of several neighbouring pixels stay in registers while all taps are gone through.
 #include <cstring>
 
-#include "floats.h"
-#include "kernels.h"
+#include "images.h"
 
 namespace tacit {
 namespace TACIT_LEVEL {
@@ -14,12 +13,6 @@ namespace {
 constexpr int kAccumulators = TACIT_LANES == 16 ? 28 : 12;
 constexpr int kMostVectors = 4;  // of outputs, taken at once
 constexpr int kMostPixels = 14;
-
-std::int64_t vectors_of(std::int64_t floats) { return (floats + kLanes - 1) / kLanes; }
-
-std::int64_t padded_row(const Planar &p) { return (p.width + 2 * p.pad_right) * p.channels; }
-
-std::int64_t padded_size(const Planar &p) { return (p.height + 2 * p.pad_down) * padded_row(p); }
 
 std::int64_t taps_of(const Planar &p) { return p.kernel_height * p.kernel_width * p.channels; }
 
@@ -103,11 +96,7 @@ void pack_forward(const Planar &p, const Taps &taps, const float *weight, const 
 void convolved(const Planar &p, const float *x, const float *packed, float *y, float *scratch) {
     const std::int64_t size = p.out_height * p.out_width * p.outputs, rest = p.outputs % kLanes;
     if (p.pad_down || p.pad_right) {
-        const std::int64_t row = p.width * p.channels;
-        float *to = scratch + p.pad_down * padded_row(p) + p.pad_right * p.channels;
-        std::memset(scratch, 0, sizeof(float) * padded_size(p));
-        for (std::int64_t r = 0; r < p.height; r++)
-            std::memcpy(to + r * padded_row(p), x + r * row, sizeof(float) * row);
+        pad(p, x, scratch);
         x = scratch;
     }
     float *out = rest ? scratch + padded_size(p) : y;
