@@ -6,5 +6,6 @@ turns them off.
 
 from tacit.native.library import Library
 from tacit.native.loading import active, available, limited_to
+from tacit.native.products import Product, Products, readable
 
-__all__ = ["Library", "active", "available", "limited_to"]
+__all__ = ["Library", "Product", "Products", "active", "available", "limited_to", "readable"]

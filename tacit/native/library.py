@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.native import structures
+from tacit.native.products import Products
 from tacit.native.structures import Windows
 
 _LEVELS = ("baseline", "avx2", "avx512")
@@ -136,19 +137,25 @@ class Library:
         )
         return y
 
-    def outer_sum(
-        self, x: Tensor, g: Tensor, factors: Tensor, total: Tensor, *, kept: bool
-    ) -> None:
-        """Σ factor · g[record] ⊗ x[record], written to `total` or added to what is kept there."""
-        _check(factors, total)
-        assert x.dtype == g.dtype == torch.float32 and x.stride(1) == g.stride(1) == 1
-        (records, inputs), outputs = x.shape, g.shape[1]
-        assert total.shape == (outputs, inputs) and len(g) == len(factors) == records
-        shape = structures.Outer(
-            *(x.data_ptr(), g.data_ptr(), total.data_ptr(), records, inputs, outputs),
-            *(x.stride(0), g.stride(0), kept),
-        )
-        self._call("tacit_outer_sum", torch.get_num_threads(), shape, factors)
+    def outer_squares(self, products: Products) -> Tensor:
+        """Squared norms of records' gradients, [records, groups]."""
+        sizes = (products.records, products.groups)
+        squares = torch.empty(sizes, dtype=torch.float32, device="cpu")
+        self._call_on("tacit_outer_squares", products, squares)
+        return squares
+
+    def outer_sums(self, products: Products, factors: Tensor) -> None:
+        """Sums of gradients over records, each times its group's factor, [records, groups].
+
+        No two sums may share memory.
+        """
+        _check(factors)
+        assert factors.shape == (products.records, products.groups)
+        self._call_on("tacit_outer_sums", products, factors)
+
+    def _call_on(self, name: str, products: Products, numbers: Tensor) -> None:
+        threads, described = torch.get_num_threads(), products.described
+        self._call(name, threads, described, len(described), *numbers.shape, numbers)
 
     def winograd(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, *, back: bool

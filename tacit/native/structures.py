@@ -66,9 +66,9 @@ class Taps(ctypes.Structure):
 
 class Outer(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("x", "g", "total")),
-        *((name, c_int64) for name in ("records", "inputs", "outputs")),
-        *((name, c_int64) for name in ("x_stride", "g_stride", "kept")),
+        *((name, c_void_p) for name in ("x", "g", "total", "shift")),
+        *((name, c_int64) for name in ("inputs", "outputs", "x_stride", "g_stride")),
+        *((name, c_int64) for name in ("column", "kept", "shift_kept")),
     )
 
 
@@ -100,7 +100,8 @@ SIGNATURES: dict[str, list[type]] = {
         *(c_int32, c_int32, POINTER(Planar), POINTER(Taps), c_int64),
         *(c_void_p, c_void_p, c_void_p),
     ],
-    "tacit_outer_sum": [c_int32, c_int32, POINTER(Outer), c_void_p],
+    "tacit_outer_squares": [c_int32, c_int32, POINTER(Outer), *[c_int64] * 3, c_void_p],
+    "tacit_outer_sums": [c_int32, c_int32, POINTER(Outer), *[c_int64] * 3, c_void_p],
     "tacit_group_norm": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 6],
     "tacit_group_norm_backward": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 8],
     "tacit_table_norms": [c_int32, c_int32, POINTER(Lookups), c_int64, c_int64, *[c_void_p] * 3],

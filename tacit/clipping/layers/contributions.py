@@ -9,7 +9,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tacit import native
+
 _WIDE = (torch.float32, torch.float64)
+
+Rows = tuple[Tensor | None, Tensor]
+"""Inputs and outputs, [records, width] and [records, height]: a record's gradient is the outer
+product of its rows; without inputs it is the row of outputs."""
 
 
 class Contribution(ABC):
@@ -30,6 +36,10 @@ class Contribution(ABC):
     def write_weighted(self, factors: Tensor, total: Tensor) -> None:
         """The same for a `total` that holds nothing yet, not even zeros."""
         self.add_weighted(factors, total.zero_())
+
+    def rows(self) -> Rows | None:
+        """What the compiled kernels need to measure this and add it up, if they can."""
+        return None
 
     @abstractmethod
     def per_record(self) -> Tensor:
@@ -120,12 +130,18 @@ def zeroed(tensor: Tensor, records: Tensor) -> Tensor:
 class Dense(Contribution):
     """Gradients written out in full."""
 
-    def __init__(self, gradients: Tensor, squares: Tensor | None = None) -> None:
+    def __init__(self, gradients: Tensor) -> None:
         self._gradients = gradients
-        self._squares = squares
+        self._squares: Tensor | None = None
 
     def squared_norms(self) -> Tensor:
-        return squared_rows(self._gradients) if self._squares is None else self._squares
+        if self._squares is None:
+            self._squares = squared_rows(self._gradients)
+        return self._squares
+
+    def rows(self) -> Rows | None:
+        suited = native.active() is not None and native.readable(self._gradients)
+        return (None, self._gradients) if suited else None
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         self._put(factors, total, 1)
@@ -149,7 +165,7 @@ class Dense(Contribution):
         return self._gradients
 
     def silence(self, records: Tensor) -> None:
-        self._gradients = zeroed(self._gradients, records)
+        self._gradients, self._squares = zeroed(self._gradients, records), None
 
 
 class Mergeable(Contribution):

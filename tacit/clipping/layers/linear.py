@@ -16,6 +16,7 @@ from tacit.clipping.layers.contributions import (
     Contribution,
     Dense,
     Mergeable,
+    Rows,
     exact,
     raised,
     scaled,
@@ -113,13 +114,12 @@ class _Linear(Operation):
             return input_gradient, []
         gradients: Gradients = []
         outputs = at.vectors(g)
-        squares = squared_rows(outputs) if outputs.dim() == 2 else None
+        single = Dense(outputs) if outputs.dim() == 2 else None
         if self._weight_slot is not None:
-            pairs = OuterProducts(at.vectors(x), outputs, at.chooser, squares)
+            pairs = OuterProducts(at.vectors(x), outputs, at.chooser, single)
             gradients.append((self._weight_slot, pairs))
         if self._bias_slot is not None:
-            summed = outputs if squares is not None else outputs.sum(1)
-            gradients.append((self._bias_slot, Dense(summed, squares)))
+            gradients.append((self._bias_slot, single or Dense(outputs.sum(1))))
         return input_gradient, gradients
 
 
@@ -127,16 +127,16 @@ class OuterProducts(Mergeable):
     """Record r's gradient is Σ over positions p of outputs[r, p] ⊗ inputs[r, p].
 
     Where there is one position it may be left out of what is given: [records, width] instead of
-    [records, positions, width]. `squares` are the squared norms of outputs given like that, where
-    who made this needs them as well.
+    [records, positions, width]. `single` are outputs given like that, whose norms are then taken
+    once for this and for who else needs them.
     """
 
     def __init__(
-        self, inputs: Tensor, outputs: Tensor, chooser: Chooser, squares: Tensor | None = None
+        self, inputs: Tensor, outputs: Tensor, chooser: Chooser, single: Dense | None = None
     ) -> None:
         self._inputs, self._outputs = inputs, outputs
         self._chooser = chooser
-        self._squares = squares
+        self._single = single
         self._written_out: Dense | None = None
 
     @property
@@ -151,12 +151,17 @@ class OuterProducts(Mergeable):
 
     def squared_norms(self) -> Tensor:
         if self._inputs.dim() == 2:
-            squares = squared_rows(self._outputs) if self._squares is None else self._squares
-            return squared_rows(self._inputs).mul_(squares)
+            single = self._single or Dense(self._outputs)
+            return squared_rows(self._inputs).mul_(single.squared_norms())
         shape = (*self.inputs.shape[1:], self.outputs.shape[2])
         kind = (self.inputs.dtype, self.inputs.device, torch.get_num_threads())
         algorithms = self._algorithms(*shape)
         return self._chooser.pick(("linear", *shape, *kind), len(self.inputs), algorithms).run()
+
+    def rows(self) -> Rows | None:
+        suited = native.active() is not None and self._written_out is None
+        suited = suited and native.readable(self._inputs) and native.readable(self._outputs)
+        return (self._inputs, self._outputs) if suited else None
 
     def _algorithms(self, positions: int, width: int, height: int) -> list[Algorithm]:
         records, item = self.inputs.shape[0], self.inputs.element_size()
@@ -241,11 +246,6 @@ class OuterProducts(Mergeable):
 
     def _put(self, factors: Tensor, total: Tensor, kept: int) -> None:
         inputs, outputs = self._inputs, self._outputs
-        kernels = native.active()
-        if kernels is not None and _suit_kernels(inputs, outputs) and total.is_contiguous():
-            factors = factors.to(torch.float32).contiguous()
-            kernels.outer_sum(inputs, outputs, factors, total, kept=bool(kept))
-            return
         if inputs.shape[-1] < outputs.shape[-1]:
             inputs = scaled(inputs, factors)
         else:
@@ -268,14 +268,6 @@ class OuterProducts(Mergeable):
         alike = [self, *(other for other in others if isinstance(other, OuterProducts))]
         inputs = torch.cat([one.inputs for one in alike], 1)
         return OuterProducts(inputs, torch.cat([one.outputs for one in alike], 1), self._chooser)
-
-
-def _suit_kernels(*tensors: Tensor) -> bool:
-    """Whether the compiled kernels can read rows of these."""
-    return all(
-        t.dtype == torch.float32 and t.device.type == "cpu" and t.dim() == 2 and t.stride(1) == 1
-        for t in tensors
-    )
 
 
 def _block(bytes_per_record: int) -> int:

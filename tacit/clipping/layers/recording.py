@@ -16,6 +16,7 @@ from tacit.clipping.layers.choice import Chooser
 from tacit.clipping.layers.contributions import Contribution, Dense, combine
 from tacit.clipping.layers.operation import Gradients, Operation, Placement
 from tacit.clipping.layers.slots import Slot, Slots
+from tacit.clipping.layers.together import Together
 from tacit.clipping.layers.uses import Stage, Use
 
 
@@ -54,6 +55,7 @@ class Recording:
         self._times_used: dict[str, int] = {}
         self._times_run: dict[str, int] = {}
         self._entries: Gradients = []
+        self._together = Together(groups)
         self._shared: dict[str, Gradients] = {}
 
     @cached_property
@@ -146,6 +148,7 @@ class Recording:
         for name, gradients in self._shared.items():
             self._measure_shared(name, gradients)
         self._shared.clear()
+        self._together.meet(totals, unwritten)
         squares = self._summed_squares()
         if math.isfinite(squares.sum().item()):
             factors = rule.factors(squares.sqrt_())
@@ -155,6 +158,9 @@ class Recording:
             factors = rule.factors(norms).masked_fill(~finite[:, None], 0)
             for _, contribution in self._entries:
                 contribution.silence(~finite)
+            self._together.silence(~finite)
+            self._together.meet(totals, unwritten)
+        self._together.sum_up(factors, unwritten)
         columns = factors.unbind(1)
         while self._entries:
             slot, contribution = self._entries.pop()
@@ -176,24 +182,27 @@ class Recording:
         for parts in self._squares:
             parts.clear()
         self._entries.clear()
+        self._together.clear()
         self._shared.clear()
         self.unverified = False
 
     def _measure(self, slot: Slot, contribution: Contribution) -> None:
-        self._squares[slot.group].append(contribution.squared_norms())
-        self._entries.append((slot, contribution))
+        if not self._together.take(slot, contribution):
+            self._squares[slot.group].append(contribution.squared_norms())
+            self._entries.append((slot, contribution))
 
     def _summed_squares(self) -> Tensor:
         """Squared norms as [records, groups]."""
-        some = self._some
-        wide = torch.promote_types(some.dtype, torch.float32)
-        columns = [
-            torch.stack(parts).sum(0)
-            if parts
-            else torch.zeros(self.rows.records, dtype=wide, device=some.device)
-            for parts in self._squares
-        ]
-        return torch.stack(columns, 1)
+        squares = self._together.squared_norms()
+        if squares is None:
+            some = self._some
+            wide = torch.promote_types(some.dtype, torch.float32)
+            sizes = (self.rows.records, len(self._squares))
+            squares = torch.zeros(sizes, dtype=wide, device=some.device)
+        for column, parts in zip(squares.unbind(1), self._squares, strict=True):
+            if parts:
+                column.add_(torch.stack(parts).sum(0))
+        return squares
 
     def _measure_shared(self, name: str, gradients: Gradients) -> None:
         by_slot: dict[Slot, list[Contribution]] = {}

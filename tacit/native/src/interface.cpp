@@ -42,8 +42,14 @@ class Scratch {
     const std::unique_ptr<float[]> memory;
 };
 
-// Tiles of a sum of outer products whose operand is packed at once: no more than memory is for.
-constexpr std::int64_t kTilesPacked = 64;
+// Records whose outer products are added up in registers: what is packed of them fits into a cache.
+constexpr std::int64_t kRecordsTogether = 512;
+
+// Some outputs of one of several sums of outer products.
+struct Range {
+    const tacit::Outer *outer;
+    std::int64_t first, last;
+};
 
 // Ranges of noise, and of tiles, for every thread.
 constexpr int kRanges = 8;
@@ -367,19 +373,46 @@ void tacit_convolution_back(std::int32_t level, std::int32_t threads, const taci
     }, kRanges);
 }
 
-// Weighted sums of outer products; every one of their elements is added up by one thread.
-void tacit_outer_sum(std::int32_t level, std::int32_t threads, const tacit::Outer *outer,
-                     const float *factors) {
+// Squared norms of records, [records, groups], over several gradients that are outer products.
+void tacit_outer_squares(std::int32_t level, std::int32_t threads, const tacit::Outer *outers,
+                         std::int64_t count, std::int64_t records, std::int64_t groups,
+                         float *squares) {
     const Kernels &use = kernels(level);
-    const std::int64_t rows = tacit::kOuterRows, tiles = (outer->outputs + rows - 1) / rows;
-    tacit::share(threads, tiles, [&](std::int64_t first, std::int64_t last) {
-        const std::int64_t most = std::min(kTilesPacked, last - first);
-        Scratch scratch(use.outer_scratch(outer->records, most * rows));
-        for (std::int64_t tile = first; tile < last; tile += most)
-            use.outer_sum(*outer, factors, tile * rows,
-                          std::min(std::min(tile + most, last) * rows, outer->outputs),
-                          scratch.floats());
-    });
+    std::fill_n(squares, records * groups, 0.0f);
+    tacit::share(threads, records, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; i++)
+            use.outer_squares(outers, count, i, squares + i * groups);
+    }, kRanges);
+}
+
+// Sums of these, each record times its group's factor; no two may share memory. Every element is
+// added up by one thread, in the order of the records.
+void tacit_outer_sums(std::int32_t level, std::int32_t threads, const tacit::Outer *outers,
+                      std::int64_t count, std::int64_t records, std::int64_t groups,
+                      const float *factors) {
+    const Kernels &use = kernels(level);
+    std::vector<Range> ranges;
+    for (std::int64_t i = 0; i < count; i++) {
+        const std::int64_t outputs = outers[i].outputs;
+        const std::int64_t share = (outputs + threads - 1) / threads;
+        const std::int64_t most = std::min<std::int64_t>(share, tacit::kOuterMost);
+        for (std::int64_t first = 0; first < outputs; first += most)
+            ranges.push_back(Range{outers + i, first, std::min(first + most, outputs)});
+    }
+    const std::int64_t blocks =
+        std::max<std::int64_t>(1, (records + kRecordsTogether - 1) / kRecordsTogether);
+    const std::int64_t work = std::int64_t(ranges.size());
+    tacit::share(threads, work, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; i++) {
+            const Range &range = ranges[i];
+            Scratch scratch(use.outer_scratch(records / blocks + 1, range.last - range.first));
+            for (std::int64_t block = 0; block < blocks; block++) {
+                const std::int64_t first = records * block / blocks;
+                use.outer_sum(*range.outer, factors, groups, range.first, range.last, first,
+                              records * (block + 1) / blocks - first, scratch.floats());
+            }
+        }
+    }, int((work + threads - 1) / threads));
 }
 
 }  // extern "C"

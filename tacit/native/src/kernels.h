@@ -57,18 +57,20 @@ struct Taps {
     std::int64_t flipped;
 };
 
-// The sum over records of factor times row of g, outputs, times row of x, inputs: written to total,
-// or added to what is kept there.
+// Gradients of records that are outer products of a row of g, outputs, and a row of x, inputs; and
+// those of a shift, the rows of g themselves. Sums over records, each times its factor, are written to
+// total and shift, or added to what is kept there. Null: no x and total and no inputs, or no shift.
 struct Outer {
     const float *x, *g;
-    float *total;
-    std::int64_t records, inputs, outputs;
+    float *total, *shift;
+    std::int64_t inputs, outputs;
     std::int64_t x_stride, g_stride;
-    std::int64_t kept;
+    std::int64_t column;  // of the squares and factors, which have one for each group of norms
+    std::int64_t kept, shift_kept;
 };
 
-// Outputs that are taken at once.
-constexpr int kOuterRows = 6;
+// Outputs that are packed at once, at most.
+constexpr int kOuterMost = 384;
 
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
@@ -138,10 +140,13 @@ struct Kernels {
     // One image's gradient from that of its outputs.
     void (*convolution_back)(const Planar &, const float *g, const float *packed, float *dx,
                              float *scratch);
-    // Floats of scratch memory that outer_sum needs for so many outputs.
+    // Adds one record's squared norms to the columns of `squares`.
+    void (*outer_squares)(const Outer *, std::int64_t count, std::int64_t record, float *squares);
+    // Floats of scratch memory that outer_sum needs.
     std::int64_t (*outer_scratch)(std::int64_t records, std::int64_t outputs);
-    // Outputs first to last.
-    void (*outer_sum)(const Outer &, const float *factors, std::int64_t first, std::int64_t last,
+    // The sums of outputs first to last, at most kOuterMost, over so many records from first_record on.
+    void (*outer_sum)(const Outer &, const float *factors, std::int64_t groups, std::int64_t first,
+                      std::int64_t last, std::int64_t first_record, std::int64_t records,
                       float *scratch);
     // Floats of scratch memory that convolved needs, and of weights and bias packed for it.
     std::int64_t (*convolved_scratch)(const Planar &);

@@ -36,12 +36,14 @@ std::int64_t convolution_back_scratch(const Planar &);
 std::int64_t packed_weights_size(const Planar &);
 void pack_weights(const Planar &, const Taps &, const float *, float *);
 void convolution_back(const Planar &, const float *, const float *, float *, float *);
+void outer_squares(const Outer *, std::int64_t, std::int64_t, float *);
 std::int64_t outer_scratch(std::int64_t, std::int64_t);
-void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, float *);
 std::int64_t convolved_scratch(const Planar &);
 std::int64_t forward_weights_size(const Planar &);
 void pack_forward(const Planar &, const Taps &, const float *, const float *, float *);
 void convolved(const Planar &, const float *, const float *, float *, float *);
+void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+               std::int64_t, float *);
 
 }  // namespace TACIT_LEVEL
 
@@ -72,6 +74,7 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::packed_weights_size,
     TACIT_LEVEL::pack_weights,
     TACIT_LEVEL::convolution_back,
+    TACIT_LEVEL::outer_squares,
     TACIT_LEVEL::outer_scratch,
     TACIT_LEVEL::outer_sum,
     TACIT_LEVEL::convolved_scratch,
