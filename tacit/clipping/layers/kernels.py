@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit import native
 from tacit.clipping.layers.choice import Algorithm, Chooser
-from tacit.clipping.layers.contributions import Contribution, Dense, Mergeable, zeroed
+from tacit.clipping.layers.contributions import Contribution, Dense, Mergeable, raised, zeroed
 from tacit.clipping.layers.conv_direct import (
     WriteOut,
     WrittenOut,
@@ -204,14 +204,17 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
             cost = pairs * (channels + 2 * math.prod(problem.kernel[2:]))
             yield "kernels, pixel products", once + cost, 0, norms_by_compiled_pixels
     if suits_kernels(problem) and problem.images == 1:
-        yield "kernels, measured", once + _kernels_cost(problem), 0, norms_by_kernels
+        measure = partial(_raised, norms_by_kernels)
+        yield "kernels, measured", once + _kernels_cost(problem), 0, measure
     if winograd and problem.images == 1:
-        yield "Winograd, measured", once + _winograd_cost(problem), 0, norms_by_winograd
+        measure = partial(_raised, norms_by_winograd)
+        yield "Winograd, measured", once + _winograd_cost(problem), 0, measure
     memory = _PRODUCT * (2 * groups * pixels**2 + copied)
     cost = 2 * pixels * (copied + pixels * problem.g.shape[1])
     yield "window products", once + cost, memory, norms_by_windows
     memory = 2 * item * (copied + problem.weights)
-    yield "windows, twice", 3 * once + 8 * copied, memory, _norms_by_writing_out
+    measure = partial(_raised, _norms_by_writing_out)
+    yield "windows, twice", 3 * once + 8 * copied, memory, measure
 
 
 def _kernels_cost(problem: Problem) -> float:
@@ -247,6 +250,21 @@ def _by_record(way: WriteOut, problem: Problem) -> WrittenOut:
     written = way(problem.per_image)
     summed = written.parts.unflatten(1, (-1, problem.images)).sum(2)
     return replace(written, parts=summed, squares=None)
+
+
+def _raised(measure: Measure, problem: Problem) -> Tensor:
+    """Norms of gradients that will be formed once more, and rounded another way, in their sum.
+
+    The norms of what output pixels add to a gradient are together at most those of all outputs and
+    of all windows, and no pixel is in more windows than a kernel has taps.
+    """
+    squares = measure(problem)
+    wide = torch.promote_types(problem.x.dtype, torch.float32)
+    x, g = (
+        torch.linalg.vector_norm(t.reshape(problem.records, -1), dim=1, dtype=wide)
+        for t in (problem.x, problem.g)
+    )
+    return raised(squares, x.mul_(g).mul_(math.sqrt(math.prod(problem.kernel[2:]))))
 
 
 def _norms_by_writing_out(problem: Problem) -> Tensor:
