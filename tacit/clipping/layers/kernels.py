@@ -202,7 +202,8 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
         yield "pixel products", once + cost, 4 * _PRODUCT * pairs, norms_by_pixels
         if suits_pixels(problem):
             cost = pairs * (channels + 2 * math.prod(problem.kernel[2:]))
-            yield "kernels, pixel products", once + cost, 0, norms_by_compiled_pixels
+            memory = 3 * _PRODUCT * pairs * torch.get_num_threads()
+            yield "kernels, pixel products", once + cost, memory, norms_by_compiled_pixels
     if suits_kernels(problem) and problem.images == 1:
         measure = partial(_raised, norms_by_kernels)
         yield "kernels, measured", once + _kernels_cost(problem), 0, measure
