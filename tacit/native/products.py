@@ -29,17 +29,21 @@ class Product:
 
     def described(self, records: int, groups: int) -> structures.Outer:
         """Addresses and sizes, checked: anything else would be read or written elsewhere."""
-        outputs, inputs, stride = self.g.shape[1], 0, 0
-        assert readable(self.g) and len(self.g) == records and 0 <= self.group < groups
-        if self.x is not None:
-            inputs, stride = self.x.shape[1], self.x.stride(0)
-            assert readable(self.x) and len(self.x) == records and self.total is not None
-        for where, shape in ((self.total, (outputs, inputs)), (self.shift, (outputs,))):
-            assert where is None or (where.shape == shape and where.is_contiguous())
-            assert where is None or (where.dtype == torch.float32 and where.device.type == "cpu")
+        x, g, total, shift = self.x, self.g, self.total, self.shift
+        outputs = g.shape[1]
+        assert readable(g) and len(g) == records and 0 <= self.group < groups
+        inputs = stride = 0
+        if x is not None:
+            inputs, stride = x.shape[1], x.stride(0)
+            assert readable(x) and len(x) == records
+            assert total is not None and total.shape == (outputs, inputs) and _writable(total)
+        assert shift is None or (shift.shape == (outputs,) and _writable(shift))
         return structures.Outer(
-            *(_address(t) for t in (self.x, self.g, self.total, self.shift)),
-            *(inputs, outputs, stride, self.g.stride(0)),
+            None if x is None else x.data_ptr(),
+            g.data_ptr(),
+            None if total is None else total.data_ptr(),
+            None if shift is None else shift.data_ptr(),
+            *(inputs, outputs, stride, g.stride(0)),
             *(self.group, self.kept, self.shift_kept),
         )
 
@@ -57,12 +61,12 @@ class Products:
 def readable(tensor: Tensor) -> bool:
     """Whether the kernels can read rows of a tensor."""
     return (
-        tensor.dtype == torch.float32
-        and tensor.device.type == "cpu"
-        and tensor.dim() == 2
+        tensor.dim() == 2
+        and tensor.dtype == torch.float32
+        and tensor.is_cpu
         and (tensor.stride(1) == 1 or tensor.shape[1] == 1)
     )
 
 
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+def _writable(tensor: Tensor) -> bool:
+    return tensor.is_contiguous() and tensor.dtype == torch.float32 and tensor.is_cpu

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from test_fast_support import (
@@ -62,12 +64,31 @@ def test_agrees_with_the_reference_engine() -> None:
     assert sums[0].bounds == sums[1].bounds
 
 
-def test_micro_batches_add_up() -> None:
-    model, x = convnet().double(), torch.randn(7, 3, 9, 9).double()
-    batch = batch_of(x)
+class Branches(nn.Module):
+    """Two layers whose outputs have one gradient, and the bias of a third alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.last = nn.Linear(3, 5), nn.Linear(4, 5), nn.Linear(5, 2)
+        self.last.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.one(x[:, :3]) + self.other(x[:, 3:])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("made", "shape"), [(perceptron, [4]), (convnet, [3, 9, 9]), (Branches, [7])]
+)
+def test_micro_batches_add_up(
+    made: Callable[[], nn.Module], shape: list[int], dtype: torch.dtype
+) -> None:
+    model = made().to(dtype)
+    batch = batch_of(torch.randn(7, *shape, dtype=dtype))
     parts = [tuple(t[:4] for t in batch), tuple(t[4:] for t in batch), tuple(t[:0] for t in batch)]
-    found = FastEngine(model, Flat(CLIP)).clipped_sum(squared_loss, parts, 1).vector
-    torch.testing.assert_close(found, by_loop(model, Flat(CLIP), batch))
+    for rule in rules_for(model):
+        found = FastEngine(model, rule).clipped_sum(squared_loss, parts, 1).vector
+        torch.testing.assert_close(found, by_loop(model, rule, batch))
 
 
 def test_no_batch_and_an_empty_batch_give_zero() -> None:

@@ -38,7 +38,7 @@ class Contribution(ABC):
         self.add_weighted(factors, total.zero_())
 
     def rows(self) -> Rows | None:
-        """What the compiled kernels need to measure this and add it up, if they can."""
+        """What compiled kernels need to measure this and add it up, if they can read it."""
         return None
 
     @abstractmethod
@@ -140,8 +140,7 @@ class Dense(Contribution):
         return self._squares
 
     def rows(self) -> Rows | None:
-        suited = native.active() is not None and native.readable(self._gradients)
-        return (None, self._gradients) if suited else None
+        return (None, self._gradients) if native.readable(self._gradients) else None
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         self._put(factors, total, 1)

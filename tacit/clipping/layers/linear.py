@@ -159,9 +159,9 @@ class OuterProducts(Mergeable):
         return self._chooser.pick(("linear", *shape, *kind), len(self.inputs), algorithms).run()
 
     def rows(self) -> Rows | None:
-        suited = native.active() is not None and self._written_out is None
-        suited = suited and native.readable(self._inputs) and native.readable(self._outputs)
-        return (self._inputs, self._outputs) if suited else None
+        inputs, outputs = self._inputs, self._outputs
+        suited = self._written_out is None and native.readable(inputs) and native.readable(outputs)
+        return (inputs, outputs) if suited else None
 
     def _algorithms(self, positions: int, width: int, height: int) -> list[Algorithm]:
         records, item = self.inputs.shape[0], self.inputs.element_size()

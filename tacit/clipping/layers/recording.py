@@ -199,9 +199,9 @@ class Recording:
             wide = torch.promote_types(some.dtype, torch.float32)
             sizes = (self.rows.records, len(self._squares))
             squares = torch.zeros(sizes, dtype=wide, device=some.device)
-        for column, parts in zip(squares.unbind(1), self._squares, strict=True):
+        for group, parts in enumerate(self._squares):
             if parts:
-                column.add_(torch.stack(parts).sum(0))
+                squares[:, group].add_(torch.stack(parts).sum(0))
         return squares
 
     def _measure_shared(self, name: str, gradients: Gradients) -> None:
