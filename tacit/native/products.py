@@ -64,6 +64,7 @@ def readable(tensor: Tensor) -> bool:
         tensor.dim() == 2
         and tensor.dtype == torch.float32
         and tensor.is_cpu
+        and not tensor.is_neg()
         and (tensor.stride(1) == 1 or tensor.shape[1] == 1)
     )
 

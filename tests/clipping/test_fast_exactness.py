@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit import native
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.conv_geometry import Geometry, Problem
+from tacit.clipping.layers.embedding import TableRows
 from tacit.clipping.layers.kernels import Kernels
 from tacit.clipping.layers.linear import OuterProducts
 from tacit.clipping.reference import ReferenceEngine
@@ -92,3 +94,40 @@ def test_tied_tables() -> None:
     found = FastEngine(model, Flat(1.0)).clipped_sum(loss, [(tokens,)], 1).vector
     expected = ReferenceEngine(model, Flat(1.0)).clipped_sum(loss, [(tokens,)], 1).vector
     torch.testing.assert_close(found, expected, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+@pytest.mark.parametrize(("positions", "width"), [(16, 64), (64, 512)])
+def test_lookups_and_products_that_cancel(levels: int, positions: int, width: int) -> None:
+    """Equal numbers add up with errors of one sign, the worst for a sum of squares."""
+    chooser = Chooser(deterministic=True, memory_ceiling=1 << 29)
+    tokens, once = torch.arange(positions).view(1, -1), -torch.eye(positions).unsqueeze(0)
+    with native.limited_to(levels):
+        for value in (0.1, 0.7, 1.3):
+            g = torch.full((1, positions, width), value)
+            rows, products = (
+                TableRows(tokens, g, positions),
+                OuterProducts(g * 0.999, once, chooser),
+            )
+            tied = rows.tied(products)
+            assert tied is not None
+            norm = float(tied.per_record().double().norm())
+            found = float(tied.squared_norms().sqrt())
+            assert found >= (1 - 1e-5) * norm
+
+
+@pytest.mark.parametrize("positions", [1024, 4096])
+@pytest.mark.parametrize("levels", [0, 3])
+def test_many_parts_that_cancel_lose_little(levels: int, positions: int) -> None:
+    """A token looked up again and again, with gradients that add up to nothing."""
+    torch.manual_seed(0)
+    tokens = torch.zeros(1, positions - positions % 3, dtype=torch.int64)
+    g = torch.full((*tokens.shape, 4), 1.0)
+    g[:, 2::3] = -2.0
+    g *= 1000 * torch.rand(1)
+    with native.limited_to(levels):
+        rows = TableRows(tokens, g, 1)
+        factors = 1 / rows.squared_norms().sqrt().clamp_min(1)
+        moved = torch.zeros(1, 4)
+        rows.add_weighted(factors, moved)
+    assert float(moved.norm()) < 0.3

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tacit.clipping.contract import Batch
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.layers.normalisation import _by_image
+from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Automatic, Flat
 from tacit.config import Recipe
 from tacit.errors import ModelError
@@ -274,3 +275,53 @@ def test_a_recipes_memory_ceiling_reaches_the_engine(monkeypatch: pytest.MonkeyP
     object.__setattr__(parts, "recipe", Recipe().with_settings(memory_ceiling=64))
     parts.engine(nn.Linear(2, 2), Flat(CLIP))
     assert ceilings == [64 << 20]
+
+
+class RowOfBiases(nn.Module):
+    """A linear layer whose bias has a dimension too many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 4))
+        self.bias = nn.Parameter(torch.randn(1, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class OneSlope(nn.Module):
+    """A rectifier whose slope has no dimension at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+        self.slope = nn.Parameter(torch.tensor(0.2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.prelu(self.inner(x), self.slope)
+
+
+class Mirrored(nn.Module):
+    """Inputs that torch keeps with their signs still to be changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(torch.imag(torch.complex(x, x).conj())[:, :1])
+
+
+@pytest.mark.parametrize("made", [RowOfBiases, OneSlope, Mirrored])
+def test_odd_shapes_and_signs_in_single_precision(made: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model, x = made(), torch.randn(6, 4)
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        return (model(batch[0]) - 1).square().sum(1)
+
+    engine = FastEngine(model, Flat(CLIP))
+    expected = ReferenceEngine(model, Flat(CLIP)).clipped_sum(loss, [(x,)], 1).vector
+    for _ in range(2):
+        found = engine.clipped_sum(loss, [(x,)], 1).vector
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * CLIP)

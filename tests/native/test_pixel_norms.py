@@ -81,3 +81,15 @@ def test_other_steps_are_left_to_others() -> None:
     x = torch.zeros(1, 4, 5, 5)
     for geometry in (Geometry((2, 1), (1, 1), (1, 1), 1), Geometry((1, 1), (1, 1), (1, 2), 1)):
         assert not suits_pixels(Problem(x, x, (4, 4, 3, 3), geometry, 1))
+
+
+@pytest.mark.parametrize(("height", "width"), [(5, 7), (9, 9), (7, 7)])
+def test_what_lay_in_memory_before_does_not_matter(
+    kernels: Library, height: int, width: int
+) -> None:
+    x, g = torch.randn(4, height, width, 20), torch.randn(4, height, width, 24)
+    windows = Windows((3, 3), (1, 1), (1, 1), (1, 1))
+    expected = kernels.pixel_norms(x, g, windows)[0]
+    for size in range(1 << 12, 1 << 17, 1 << 12):
+        torch.full((size,), torch.nan, dtype=torch.float64)  # freed at once
+        assert torch.equal(kernels.pixel_norms(x, g, windows)[0], expected)

@@ -12,6 +12,7 @@ from torch import Tensor
 from tacit import native
 
 _WIDE = (torch.float32, torch.float64)
+_FEW_TERMS = 100
 
 Rows = tuple[Tensor | None, Tensor]
 """Inputs and outputs, [records, width] and [records, height]: a record's gradient is the outer
@@ -100,18 +101,18 @@ def guarded(squares: Tensor, parts: Tensor, terms: int, sums: torch.dtype) -> Te
     hidden = rounding_of(terms, squares.dtype)
     squares = squares.add_(parts.square(), alpha=hidden).clamp_min_(0)
     wide = torch.promote_types(sums, torch.float32)
-    return raised(squares, parts, wide).to(wide)
+    return raised(squares, parts, terms, wide).to(wide)
 
 
-def raised(squares: Tensor, sizes: Tensor, sums: torch.dtype | None = None) -> Tensor:
-    """Squared norms of gradients, raised where parts whose norms add up to `sizes` cancel.
+def raised(squares: Tensor, sizes: Tensor, terms: int, sums: torch.dtype | None = None) -> Tensor:
+    """Squared norms of gradients, raised where `terms` parts whose norms add up to `sizes` cancel.
 
     A sum over records meets the parts before they cancel, and loses what is below their last
-    digit, of other records as well. By these norms the parts of a record are scaled to at most
-    1/(100·eps) times the clip, so that a hundredth of the clip is lost. The sum is of type `sums`,
-    or else of that of the squares.
+    digit, of other records as well, the more the more parts there are. By these norms the parts of
+    a record are scaled to at most 1/(100·eps) times the clip, and less where they are many, so that
+    a small part of the clip is lost. The sum is of type `sums`, or else of that of the squares.
     """
-    lost = 100 * torch.finfo(sums or squares.dtype).eps
+    lost = max(_FEW_TERMS, terms / 4) * torch.finfo(sums or squares.dtype).eps
     return squares.add_(sizes.square(), alpha=lost**2)
 
 

@@ -24,6 +24,7 @@ def suits_kernels(problem: Problem) -> bool:
     """Whether the compiled kernels are there and know this kind of convolution."""
     planar = len(problem.kernel) == 4 and problem.geometry.groups == 1
     plain = problem.x.dtype == torch.float32 and problem.x.device.type == "cpu"
+    plain = plain and not (problem.x.is_neg() or problem.g.is_neg())
     return planar and plain and native.available()
 
 

@@ -15,8 +15,8 @@ from tacit.clipping.layers.contributions import (
     Contribution,
     Mergeable,
     exact,
+    guarded,
     raised,
-    rounding_of,
     scaled,
     squared_rows,
     zeroed,
@@ -35,8 +35,6 @@ from tacit.errors import ModelError
 
 _TABLE = 16 << 20
 _BLOCK = 4 << 20
-_ROUNDED = 64
-"""Numbers that one lane of a processor's vector adds up, about, for a squared norm of a table."""
 
 
 def embedding(
@@ -166,7 +164,7 @@ class TableRows(Mergeable):
         if positions == 1:
             return squares
         whole = torch.linalg.vector_norm(self._given, dim=(1, 2), dtype=squares.dtype)
-        return raised(squares, whole.mul_(math.sqrt(positions)))
+        return raised(squares, whole.mul_(math.sqrt(positions)), positions)
 
     def _measured(self) -> Tensor:
         kernels = self._kernels()
@@ -216,6 +214,10 @@ class TableRows(Mergeable):
         tokens = torch.cat([one.tokens for one in alike], 1)
         return TableRows(tokens, torch.cat([one.gradients for one in alike], 1), self._size)
 
+    def exact(self) -> TableRows:
+        """The same in double precision."""
+        return TableRows(self.tokens, exact(self.gradients), self._size)
+
     def tied(self, other: Contribution) -> Contribution | None:
         return _TiedTable(self, other) if isinstance(other, OuterProducts) else None
 
@@ -252,15 +254,19 @@ class _TiedTable(Contribution):
         self._rows, self._products = rows, products
 
     def squared_norms(self) -> Tensor:
-        rows, products = self._rows, self._products
+        rows, products = self._rows.exact(), self._products.exact()
         records, positions = rows.tokens.shape
         index = rows.tokens.unsqueeze(1).expand(records, products.outputs.shape[1], positions)
-        overlaps = torch.bmm(exact(products.inputs), exact(rows.gradients).mT)
+        overlaps = torch.bmm(products.inputs, rows.gradients.mT)
         cross = overlaps.mul_(products.outputs.gather(2, index)).sum((1, 2))
-        apart = rows.squared_norms() + products.squared_norms()
-        hidden = rounding_of(_ROUNDED, apart.dtype)  # where lookups and products cancel
-        squares = cross.mul_(2).add_(apart, alpha=1 + hidden).clamp_min_(0)
-        return squares.to(apart.dtype)
+        squares = cross.mul_(2).add_(rows.squared_norms()).add_(products.squared_norms())
+        looked_up, inputs, outputs = (
+            torch.linalg.vector_norm(t, dim=2)
+            for t in (rows.gradients, products.inputs, products.outputs)
+        )
+        parts = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
+        terms = products.inputs.shape[2] + positions + products.inputs.shape[1]
+        return guarded(squares, parts, terms, self._rows.gradients.dtype)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         self._rows.add_weighted(factors, total)

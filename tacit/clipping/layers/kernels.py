@@ -265,7 +265,8 @@ def _raised(measure: Measure, problem: Problem) -> Tensor:
         torch.linalg.vector_norm(t.reshape(problem.records, -1), dim=1, dtype=wide)
         for t in (problem.x, problem.g)
     )
-    return raised(squares, x.mul_(g).mul_(math.sqrt(math.prod(problem.kernel[2:]))))
+    sizes = x.mul_(g).mul_(math.sqrt(math.prod(problem.kernel[2:])))
+    return raised(squares, sizes, problem.pixels)
 
 
 def _norms_by_writing_out(problem: Problem) -> Tensor:

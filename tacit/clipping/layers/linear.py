@@ -158,6 +158,10 @@ class OuterProducts(Mergeable):
         algorithms = self._algorithms(*shape)
         return self._chooser.pick(("linear", *shape, *kind), len(self.inputs), algorithms).run()
 
+    def exact(self) -> OuterProducts:
+        """The same in double precision."""
+        return OuterProducts(exact(self._inputs), exact(self._outputs), self._chooser)
+
     def rows(self) -> Rows | None:
         inputs, outputs = self._inputs, self._outputs
         suited = self._written_out is None and native.readable(inputs) and native.readable(outputs)
@@ -229,7 +233,7 @@ class OuterProducts(Mergeable):
         for inputs, outputs in zip(self.inputs.split(step), self.outputs.split(step), strict=True):
             across, down = (torch.linalg.vector_norm(widened(t), dim=2) for t in (inputs, outputs))
             squares = squared_rows(torch.bmm(outputs.mT, inputs))
-            found.append(raised(squares, across.mul_(down).sum(1)))
+            found.append(raised(squares, across.mul_(down).sum(1), inputs.shape[1]))
         return torch.cat(found)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:

@@ -28,7 +28,7 @@ class Together:
         if self._kernels is None or not slot.entire or slot.name in self._held:
             return False
         rows = contribution.rows()
-        if rows is None:
+        if rows is None or tuple(slot.size) != _shape(rows):
             return False
         self._held[slot.name] = (slot, contribution, rows)
         return True
@@ -81,3 +81,9 @@ class Together:
         """Forget all gradients."""
         self._held.clear()
         self._products = None
+
+
+def _shape(rows: Rows) -> tuple[int, ...]:
+    """Of the sum of such gradients."""
+    inputs, outputs = rows
+    return outputs.shape[1:] if inputs is None else (outputs.shape[1], inputs.shape[1])

@@ -107,8 +107,10 @@ void output_rows(const Planar &p, const Sizes &s, const double *turned, std::int
         column += taken * kHalf;
     }
     for (std::int64_t row = first; row < first + Rows; row++)
-        for (std::int64_t q = 0; q < s.wide; q++)
-            products[row * s.wide + q] *= q < row ? 2.0 : q == row ? 1.0 : 0.0;
+        for (std::int64_t q = 0; q < s.wide; q++) {  // above the diagonal there may be anything
+            double &product = products[row * s.wide + q];
+            product = q < row ? 2.0 * product : q == row ? product : 0.0;
+        }
 }
 
 // The matrix of the quadratic form, none of it above its diagonal.
