@@ -11,6 +11,7 @@ from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 
 from tacit.clipping.contract import Batch
+from tacit.clipping.layers.embedding import TableRows
 from tacit.clipping.rules import Flat
 from tacit.errors import ModelError
 
@@ -94,3 +95,30 @@ class Positions(nn.Module):
 @pytest.mark.parametrize("change", ["none", "scaled", "first removed"])
 def test_positions_may_be_changed_before_they_are_added(change: str) -> None:
     assert largest_error(Positions(change), torch.randint(0, 9, (5, 6))) <= 1
+
+
+@pytest.mark.parametrize("padding", [-1, 2])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("positions", "width", "size"), [(64, 2048, 50), (9, 2, 100_000), (1, 3, 5)]
+)
+def test_rows_of_more_records_than_a_block_holds(
+    positions: int, width: int, size: int, constant: bool, padding: int
+) -> None:
+    """Whatever comes for the padding token, nothing of it is measured or added."""
+    torch.manual_seed(positions)
+    records = 12
+    tokens = torch.randint(0, 5, (records, positions)) * (size // 5)
+    tokens[:, 0] = 2
+    shape = (records, 1 if constant else positions, width)
+    g = torch.randn(shape, dtype=torch.float64).expand(-1, positions, -1)
+    if padding >= 0 and not constant:
+        g = g.masked_fill((tokens == padding).unsqueeze(2), torch.inf)
+    factors = torch.rand(records, dtype=torch.float64)
+    expected = TableRows(tokens, g, size, padding).per_record()
+    assert expected.isfinite().all() and bool(expected[:, 2].any()) == (padding < 0)
+    rows = TableRows(tokens, g, size, padding)
+    torch.testing.assert_close(rows.squared_norms(), expected.square().sum((1, 2)))
+    found = torch.ones(size, width, dtype=torch.float64)
+    rows.add_weighted(factors, found)
+    torch.testing.assert_close(found - 1, torch.tensordot(factors, expected, 1))

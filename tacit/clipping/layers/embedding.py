@@ -19,6 +19,7 @@ from tacit.clipping.layers.contributions import (
     raised,
     scaled,
     squared_rows,
+    widened,
     zeroed,
 )
 from tacit.clipping.layers.linear import OuterProducts
@@ -33,8 +34,10 @@ from tacit.clipping.layers.operation import (
 from tacit.clipping.layers.slots import Lookup, Met, Slot, Slots
 from tacit.errors import ModelError
 
-_TABLE = 16 << 20
+_TABLE = 2 << 20
+"""Bytes of slots in which repeated tokens are looked for at once."""
 _BLOCK = 4 << 20
+"""Bytes of gradients that are taken at once: many small blocks take longer for calls of torch."""
 
 
 def embedding(
@@ -66,7 +69,10 @@ def read_embedding(parameters: Slots, node: Any, met: Sequence[Met | None]) -> R
         return None
     refuse_data_dependent_options(None, node._saved_scale_grad_by_freq, node._saved_sparse)
     weight, slot = parameters.parameters[table.name], parameters.whole(table.name)
-    return "_saved_indices", _Embedding(weight, node._saved_padding_idx, slot)
+    padding = node._saved_padding_idx
+    if padding >= weight.shape[0]:  # -1, read as an unsigned number
+        padding = -1
+    return "_saved_indices", _Embedding(weight, padding, slot)
 
 
 def embedding_of_one_record(
@@ -160,45 +166,56 @@ class TableRows(Mergeable):
         return native.active() if plain and given.stride(2) == 1 else None
 
     def squared_norms(self) -> Tensor:
-        squares, positions = self._measured(), self.tokens.shape[1]
-        if positions == 1:
-            return squares
-        whole = torch.linalg.vector_norm(self._given, dim=(1, 2), dtype=squares.dtype)
-        return raised(squares, whole.mul_(math.sqrt(positions)), positions)
-
-    def _measured(self) -> Tensor:
         kernels = self._kernels()
-        if kernels is not None:
-            return kernels.table_norms(self.tokens, self._given, self._size, self._padding)
-        records, positions, width = self.gradients.shape
-        leaders = same_token_leaders(self.tokens, self._size)
-        starts = torch.arange(0, records * positions, positions, device=leaders.device)
+        if kernels is None:
+            return torch.cat([self._measured(part) for part in row_blocks(self._given)])
+        squares = kernels.table_norms(self.tokens, self._given, self._size, self._padding)
+        if self.tokens.shape[1] == 1:
+            return squares
+        return self._raised(squares, torch.linalg.vector_norm(self._given, dim=(1, 2)))
+
+    def _measured(self, part: slice) -> Tensor:
+        """Squared norms of some records.
+
+        Rows of a token that repeats within a record are added up in the place of their leader.
+        """
+        tokens, gradients = self.tokens[part], self._given[part]
+        unwanted = tokens == self._padding
+        squares = torch.linalg.vector_norm(widened(gradients), dim=2).square_()
+        squares.masked_fill_(unwanted, 0)
+        whole = squares.sum(1).sqrt_()
+        leaders = same_token_leaders(tokens, self._size)
+        starts = torch.arange(0, tokens.numel(), tokens.shape[1], device=tokens.device)
         leaders = (leaders + starts.unsqueeze(1)).flatten()
-        numbers = torch.arange(records * positions, device=leaders.device)
-        repeated = (leaders != numbers).nonzero().squeeze(1)
-        if not len(repeated):
-            return squared_rows(self.gradients)
-        rows = self.gradients.reshape(-1, width)
-        squares = squared_rows(rows)
-        # Rows of a token that repeats within a record are added up in the place of their leader.
-        leading = leaders.index_select(0, repeated)
-        first = torch.zeros_like(leaders, dtype=torch.bool).index_fill_(0, leading, True)
-        first = first.nonzero().squeeze(1)
-        group = numbers.index_copy_(0, first, numbers[: len(first)].clone())
-        together = rows.index_select(0, first)
-        together.index_add_(0, group.index_select(0, leading), rows.index_select(0, repeated))
-        squares.index_fill_(0, repeated, 0)
-        squares.index_copy_(0, first, squared_rows(together))
-        return squares.view(records, positions).sum(1)
+        numbers = torch.arange(tokens.numel(), device=tokens.device)
+        repeated = (leaders != numbers).masked_fill_(unwanted.flatten(), False).nonzero().squeeze(1)
+        if len(repeated):
+            leading = leaders.index_select(0, repeated)
+            first = torch.zeros_like(leaders, dtype=torch.bool).index_fill_(0, leading, True)
+            first = first.nonzero().squeeze(1)
+            group = numbers.index_copy_(0, first, numbers[: len(first)].clone())
+            together = _rows_at(first, gradients)
+            together.index_add_(0, group.index_select(0, leading), _rows_at(repeated, gradients))
+            places = squares.view(-1).index_fill_(0, repeated, 0)
+            places.index_copy_(0, first, squared_rows(together))
+        return self._raised(squares.sum(1), whole)
+
+    def _raised(self, squares: Tensor, whole: Tensor) -> Tensor:
+        """Squared norms, raised where rows cancel; `whole` are the norms of all rows together."""
+        positions = self.tokens.shape[1]
+        return raised(squares, whole.mul_(math.sqrt(positions)), positions)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         kernels = self._kernels()
         if kernels is not None and total.is_contiguous():
             kernels.table_sum(self.tokens, self._given, self._padding, factors, total)
             return
-        for part in row_blocks(self.gradients):
-            weighted = scaled(self.gradients[part], factors[part])
+        spared = total[self._padding].clone() if self._padding >= 0 else None
+        for part in row_blocks(self._given):
+            weighted = scaled(self._given[part], factors[part])
             total.index_add_(0, self.tokens[part].flatten(), weighted.flatten(0, 1))
+        if spared is not None:
+            total[self._padding] = spared
 
     def per_record(self) -> Tensor:
         records, positions, width = self.gradients.shape
@@ -220,6 +237,12 @@ class TableRows(Mergeable):
 
     def tied(self, other: Contribution) -> Contribution | None:
         return _TiedTable(self, other) if isinstance(other, OuterProducts) else None
+
+
+def _rows_at(numbers: Tensor, gradients: Tensor) -> Tensor:
+    """Some rows of [records, positions, width], numbered as if they were contiguous."""
+    positions = gradients.shape[1]
+    return gradients[numbers // positions, numbers % positions]
 
 
 def same_token_leaders(tokens: Tensor, size: int) -> Tensor:
@@ -259,13 +282,13 @@ class _TiedTable(Contribution):
         index = rows.tokens.unsqueeze(1).expand(records, products.outputs.shape[1], positions)
         overlaps = torch.bmm(products.inputs, rows.gradients.mT)
         cross = overlaps.mul_(products.outputs.gather(2, index)).sum((1, 2))
-        squares = cross.mul_(2).add_(rows.squared_norms()).add_(products.squared_norms())
         looked_up, inputs, outputs = (
             torch.linalg.vector_norm(t, dim=2)
             for t in (rows.gradients, products.inputs, products.outputs)
         )
         parts = looked_up.sum(1).add_(inputs.mul_(outputs).sum(1))
         terms = products.inputs.shape[2] + positions + products.inputs.shape[1]
+        squares = cross.mul_(2).add_(rows.squared_norms()).add_(products.squared_norms())
         return guarded(squares, parts, terms, self._rows.gradients.dtype)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
