@@ -49,11 +49,11 @@ def test_the_test_rejects_a_wrong_scale(scale: float) -> None:
 
 
 def test_far_tails_are_there() -> None:
-    z = RandomSource.from_seed(2).normal("tail", 0, 8_000_000).abs()
+    z = RandomSource.from_seed(3).normal("tail", 0, 8_000_000).abs()
     for far in (2.0, 3.0, 4.0, 4.5, 5.0):
         beyond = int((z > far).sum())
         assert stats.binomtest(beyond, len(z), 2 * stats.norm.sf(far)).pvalue > 1e-6
-    assert 4.9 < float(z.max()) < 6.8
+    assert 5 < float(z.max()) < 6.8
 
 
 def test_the_two_numbers_of_a_pair_are_independent() -> None:
