@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -93,15 +95,11 @@ def test_a_large_gradient_is_measured_to_the_last_digits(kernels: Library) -> No
         {"geometry": Geometry((1, 1), (1, 1), (1, 1), 2)},
     ],
 )
-def test_other_convolutions_are_left_to_others(changed: dict[str, object]) -> None:
-    given: dict[str, object] = {
-        "kernel": (32, 32, 3, 3),
-        "geometry": Geometry((1, 1), (1, 1), (1, 1), 1),
-    }
-    given |= changed
-    x = torch.zeros(1, 32, 4, 4)
-    assert not suits_winograd(Problem(x, x, **given, records=1))  # type: ignore[arg-type]
-    assert not suits_winograd(Problem(x.double(), x.double(), **given, records=1))  # type: ignore[arg-type]
+def test_other_convolutions_are_left_to_others(changed: dict[str, Any]) -> None:
+    x, geometry = torch.zeros(1, 32, 4, 4), Geometry((1, 1), (1, 1), (1, 1), 1)
+    usual = Problem(x, x, (32, 32, 3, 3), geometry, 1)
+    assert not suits_winograd(replace(usual, **changed))
+    assert not suits_winograd(replace(usual, x=x.double(), g=x.double()))
 
 
 def test_what_is_measured_is_what_is_added_up(kernels: Library) -> None:

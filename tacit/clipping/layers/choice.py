@@ -20,7 +20,7 @@ _TOO_LITTLE_TO_TIME = 1e6
 """Multiplications that take some ten microseconds: a clock would tell of nothing but chance."""
 _FEW_RECORDS = 32
 _CACHED = 16 << 20
-_WORTH_KEEPING = 0.7
+_WORTH_KEEPING = 0.85
 """Gradients that do not fit into a cache are kept if that takes at most such a part of the time."""
 _measured: dict[Hashable, dict[str, float]] = {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -30,10 +32,7 @@ def suits_kernels(problem: Problem) -> bool:
 
 def by_kernels(problem: Problem) -> WrittenOut:
     """Gradients written out by the compiled kernels, which measure them on the way."""
-    outputs, channels, high, wide = problem.kernel
-    out = problem.x.new_empty(1, problem.records, problem.weights)
-    squares = _run(problem, out)
-    return WrittenOut(out, (high, wide, channels, outputs), (3, 2, 0, 1), squares)
+    return _written_out(problem, _run)
 
 
 def norms_by_kernels(problem: Problem) -> Tensor:
@@ -72,10 +71,7 @@ def suits_winograd(problem: Problem) -> bool:
 
 def by_winograd(problem: Problem) -> WrittenOut:
     """As `by_kernels`, with 16 products for 36."""
-    outputs, channels, high, wide = problem.kernel
-    out = problem.x.new_empty(1, problem.records, problem.weights)
-    squares = _run_winograd(problem, out)
-    return WrittenOut(out, (high, wide, channels, outputs), (3, 2, 0, 1), squares)
+    return _written_out(problem, _run_winograd)
 
 
 def norms_by_winograd(problem: Problem) -> Tensor:
@@ -90,6 +86,13 @@ def summed_by_winograd(problem: Problem, factors: Tensor) -> Tensor:
     each = problem.each_image(factors)
     x, g = _channels_innermost(problem)
     return kernels.winograd_sum(x, g, problem.geometry.padding[0], each).permute(3, 2, 0, 1)
+
+
+def _written_out(problem: Problem, run: Callable[[Problem, Tensor | None], Tensor]) -> WrittenOut:
+    outputs, channels, high, wide = problem.kernel
+    out = problem.x.new_empty(1, problem.records, problem.weights)
+    squares = run(problem, out)
+    return WrittenOut(out, (high, wide, channels, outputs), (3, 2, 0, 1), squares)
 
 
 def _run_winograd(problem: Problem, out: Tensor | None) -> Tensor:
