@@ -110,7 +110,7 @@ class Compiled:
     def _kernels_for(self, x: Tensor) -> Library | None:
         if x.dim() != 4 or x.shape[1] != self._weight.shape[1] or not x.numel():
             return None
-        plain = x.dtype == torch.float32 and x.device.type == "cpu"
+        plain = x.dtype == torch.float32 and x.device.type == "cpu" and not x.is_neg()
         last = x.is_contiguous(memory_format=torch.channels_last)
         either = x.is_contiguous() and x.shape[1] > 1  # a single pixel, which torch takes as rows
         return native.active() if plain and last and not either else None

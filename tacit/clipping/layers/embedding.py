@@ -162,7 +162,7 @@ class TableRows(Mergeable):
     def _kernels(self) -> native.Library | None:
         """The compiled kernels, where they know this kind of gradient."""
         given = self._given
-        plain = given.dtype == torch.float32 and given.device.type == "cpu"
+        plain = given.dtype == torch.float32 and given.device.type == "cpu" and not given.is_neg()
         return native.active() if plain and given.stride(2) == 1 else None
 
     def squared_norms(self) -> Tensor:

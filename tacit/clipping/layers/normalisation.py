@@ -180,7 +180,7 @@ class _GroupNorm(Affine):
     @staticmethod
     def _kernels(x: Tensor) -> native.Library | None:
         """The compiled kernels, where they know this kind of input."""
-        known = _is_channels_last(x) and x.dtype == torch.float32 and x.device.type == "cpu"
+        known = _is_channels_last(x) and x.dtype == torch.float32 and x.is_cpu and not x.is_neg()
         return native.active() if known else None
 
     @staticmethod
