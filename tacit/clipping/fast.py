@@ -176,6 +176,7 @@ class FastEngine:
             self._readable = not (odd or recording.better_intercepted)
             if not self._readable:
                 return recording
+            recording.discard()
             del recording
             before.restore()
         if not self._readable:
@@ -244,6 +245,7 @@ class FastEngine:
                         self._steady = True
                     return recording
                 self._enclose(escaped, "it is used outside the model's forward pass")
+            recording.discard()
             if world is not None:
                 world.restore()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from tacit.clipping.contract import Layout
 from tacit.clipping.fast import FastEngine
+from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.rules import Flat
 
@@ -179,3 +182,28 @@ def test_nothing_of_a_step_outlives_it(model: nn.Module) -> None:
         gc.collect()
         left.append(sum(type(each) is Tensor for each in gc.get_objects()))
     assert left[1] == left[2] == left[3]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("middle", [nn.Tanh(), Alone()], ids=["read", "unit"])
+def test_no_attempt_at_a_first_step_waits_for_a_collector(
+    middle: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recordings that were not the last one hold a whole batch: its inputs and gradients."""
+    made: list[weakref.ref[Recording]] = []
+    original = FastEngine._recording
+
+    def noted(engine: FastEngine, *given: Any) -> Recording:
+        recording = original(engine, *given)
+        made.append(weakref.ref(recording))
+        return recording
+
+    monkeypatch.setattr(FastEngine, "_recording", noted)
+    engine = FastEngine(nn.Sequential(nn.Linear(4, 4), middle, nn.Linear(4, 2)), Flat(1.0))
+    gc.collect()
+    gc.disable()
+    try:
+        engine.clipped_sum(squared_outputs, [(torch.randn(6, 3, 4),)], views=1)
+        assert len(made) > 1 and not any(one() for one in made)
+    finally:
+        gc.enable()

@@ -177,6 +177,11 @@ class Recording:
                 contribution.add_weighted(columns[slot.group], within)
         self.uses.clear()
 
+    def discard(self) -> None:
+        """Let go of everything: uses know their recording, and only a collector would notice."""
+        self.restart()
+        self.uses.clear()
+
     def restart(self) -> None:
         """Forget the gradients of a backward pass that has to be repeated."""
         for parts in self._squares:
