@@ -11,7 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_fast_reading import only_read, perceptron, steps_agree
-from test_fast_support import CLIP, assert_agrees, batch_of, by_loop, squared_loss
+from test_fast_support import (
+    CLIP,
+    assert_agrees,
+    batch_of,
+    by_loop,
+    largest_error,
+    squared_loss,
+)
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
@@ -48,6 +55,30 @@ def test_hooks_on_outputs_change_what_is_recorded(monkeypatch: pytest.MonkeyPatc
     for _ in range(2):
         assert_agrees(engine, model, batch)
         monkeypatch.setattr(fast_module, "intercepted", only_read)
+
+
+@pytest.mark.parametrize("channels", [3, 32])
+def test_gradients_whose_signs_are_still_to_be_changed(channels: int) -> None:
+    """Torch only marks them; kernels read memory as it is."""
+
+    class Negated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(
+                [nn.Conv2d(channels, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.Conv2d(32, 32, 3)]
+            )
+            self.last = nn.Linear(32, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+                if x.requires_grad:
+                    x.register_hook(torch._neg_view)
+            return self.last(x.mean((2, 3)))
+
+    model = Negated().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = torch.randn(5, channels, 12, 12).contiguous(memory_format=torch.channels_last)
+    assert largest_error(model, images, rule=0) <= 1
 
 
 def test_no_step_that_was_read_outlives_itself() -> None:

@@ -147,6 +147,6 @@ class _Through(Function):
         x, *saved = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
             input_gradient = ctx.use.back(
-                ctx.operation, x.detach(), tuple(saved), g, ctx.needs_input_grad[1]
+                ctx.operation, x.detach(), tuple(saved), g.resolve_neg(), ctx.needs_input_grad[1]
             )
         return None, input_gradient, None, None

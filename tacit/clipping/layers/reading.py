@@ -105,7 +105,7 @@ def read_backward(
         at = recording.placement(read.operation, x)
         if at is None:
             raise UnreadableError
-        recording.add(read.operation.back(x, (), outputs[0], False, at)[1])
+        recording.add(read.operation.back(x, (), outputs[0].resolve_neg(), False, at)[1])
 
     for place, read in enumerate(found):
         read.node.register_prehook(partial(arrived, place))
