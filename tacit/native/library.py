@@ -12,11 +12,12 @@ from tacit.native import structures
 from tacit.native.calls import check, packed
 from tacit.native.convolutions import Convolutions
 from tacit.native.products import Products
+from tacit.native.selections import Selections
 
 _GROUP = 256
 
 
-class Library(Convolutions):
+class Library(Convolutions, Selections):
     """The compiled kernels for one instruction set.
 
     Keys are 32 bytes and nonces 16: the number of the first block, then the nonce of RFC 8439.

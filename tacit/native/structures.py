@@ -64,6 +64,16 @@ class Taps(ctypes.Structure):
     )
 
 
+class Pooled(ctypes.Structure):
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in (
+            *("channels", "height", "width", "out_height", "out_width"),
+            *("window_height", "window_width"),
+        )
+    )
+
+
 class Outer(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("x", "g", "total", "shift")),
@@ -106,4 +116,8 @@ SIGNATURES: dict[str, list[type]] = {
     "tacit_group_norm_backward": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 8],
     "tacit_table_norms": [c_int32, c_int32, POINTER(Lookups), c_int64, c_int64, *[c_void_p] * 3],
     "tacit_table_sum": [c_int32, c_int32, POINTER(Lookups), c_int64, *[c_void_p] * 4],
+    "tacit_rectify": [c_int32, c_int32, c_int64, *[c_void_p] * 3],
+    "tacit_rectify_back": [c_int32, c_int32, c_int64, *[c_void_p] * 3],
+    "tacit_largest": [c_int32, c_int32, POINTER(Pooled), c_int64, *[c_void_p] * 3],
+    "tacit_largest_back": [c_int32, c_int32, POINTER(Pooled), c_int64, *[c_void_p] * 3],
 }

@@ -1,7 +1,7 @@
 """How each kind of layer measures and adds up per-record gradients.
 
 `RULES` maps torch functions to rules for calls with trainable parameters, `REWRITES` to
-replacements that are made of such calls, `ALONE` to those inside modules that run record by record.
+replacements that are made of such calls or take less time, `ALONE` to those inside modules that run record by record.
 `READERS` maps nodes of autograd's graph to what a rule would have found at the call.
 Modules are not looked at: a layer is what it calls.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tacit.clipping.layers import elementwise, recurrent, reopened
+from tacit.clipping.layers import elementwise, recurrent, reopened, selecting
 from tacit.clipping.layers.bag import embedding_bag
 from tacit.clipping.layers.conv import convolution, read_convolution, transposed_convolution
 from tacit.clipping.layers.embedding import embedding, embedding_of_one_record, read_embedding
@@ -55,6 +55,10 @@ RULES: Mapping[Callable[..., Any], Rule] = {
 REWRITES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     F.multi_head_attention_forward: reopened.multi_head_attention,
     torch.autograd.grad: reopened.gradients,
+    F.relu: selecting.relu,
+    torch.relu: selecting.relu,
+    torch.Tensor.relu: selecting.relu,
+    F.max_pool2d: selecting.max_pool2d,
     torch.lstm: recurrent.sequence(recurrent.lstm_step),
     torch.gru: recurrent.sequence(recurrent.gru_step),
     torch.rnn_tanh: recurrent.sequence(recurrent.tanh_step),

@@ -35,7 +35,7 @@ struct Range {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 7; }
+std::int32_t tacit_version() { return 8; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86

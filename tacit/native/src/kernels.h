@@ -69,6 +69,17 @@ struct Outer {
     std::int64_t kept, shift_kept;
 };
 
+// Windows of images whose channels, a multiple of sixteen, lie innermost. They lie next to each other,
+// and pixels below or right of all of them are in none.
+struct Pooled {
+    std::int64_t channels, height, width;
+    std::int64_t out_height, out_width;
+    std::int64_t window_height, window_width;  // at most 256 pixels
+};
+
+// Numbers that are rectified at once, and words that say which of them were dropped.
+constexpr int kRectified = 512, kRectifiedWords = 16;
+
 // Outputs that are packed at once, at most.
 constexpr int kOuterMost = 384;
 
@@ -157,6 +168,13 @@ struct Kernels {
     // One image's convolution.
     void (*convolved)(const Planar &, const float *x, const float *packed, float *y,
                       float *scratch);
+    // At most kRectified numbers: those above zero, zero for others, and bits that tell which.
+    void (*rectify)(const float *x, std::int64_t count, float *y, std::uint32_t *dropped);
+    void (*rectify_back)(const float *g, std::int64_t count, const std::uint32_t *dropped,
+                         float *dx);
+    // The largest numbers of one image's windows, and where in the window they are.
+    void (*largest)(const Pooled &, const float *x, float *y, std::uint8_t *taps);
+    void (*largest_back)(const Pooled &, const float *g, const std::uint8_t *taps, float *dx);
 };
 
 // Each is defined where the compiler was asked for that instruction set.

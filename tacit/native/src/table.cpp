@@ -44,6 +44,10 @@ void pack_forward(const Planar &, const Taps &, const float *, const float *, fl
 void convolved(const Planar &, const float *, const float *, float *, float *);
 void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                std::int64_t, float *);
+void rectify(const float *, std::int64_t, float *, std::uint32_t *);
+void rectify_back(const float *, std::int64_t, const std::uint32_t *, float *);
+void largest(const Pooled &, const float *, float *, std::uint8_t *);
+void largest_back(const Pooled &, const float *, const std::uint8_t *, float *);
 
 }  // namespace TACIT_LEVEL
 
@@ -81,6 +85,10 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::forward_weights_size,
     TACIT_LEVEL::pack_forward,
     TACIT_LEVEL::convolved,
+    TACIT_LEVEL::rectify,
+    TACIT_LEVEL::rectify_back,
+    TACIT_LEVEL::largest,
+    TACIT_LEVEL::largest_back,
 };
 
 }  // namespace tacit

@@ -1,0 +1,132 @@
+"""Rectified numbers and the largest of windows, by kernels that wait for memory less than torch.
+
+Torch keeps the whole result of the one and eight bytes for each result of the other, to read them
+on the way back. The kernels keep a bit, or a byte, and return the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import Function
+
+from tacit import native
+from tacit.clipping.layers.conv_compiled import LANES
+from tacit.clipping.layers.conv_geometry import spread
+from tacit.native import Library
+from tacit.native.selections import MOST_TAPS, which_dropped
+
+_FEWEST = 1 << 16
+"""Numbers below which a call of the kernels takes longer than torch."""
+
+
+def relu(input: Tensor, inplace: bool = False) -> Any:
+    """Replacement for `torch.relu` and `torch.nn.functional.relu`, not in place."""
+    with torch._C.DisableTorchFunction():
+        kernels = None if inplace else _kernels_for(input)
+        last = input.dim() == 4 and input.is_contiguous(memory_format=torch.channels_last)
+        if kernels is None or not (last or input.is_contiguous()):
+            return NotImplemented
+        form = torch.contiguous_format if input.is_contiguous() else torch.channels_last
+        return _applied(_Rectified, input, kernels, form)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Replacement for `torch.nn.functional.max_pool2d`, where windows do not overlap."""
+    with torch._C.DisableTorchFunction():
+        window, step = spread(kernel_size, 2), spread(kernel_size if stride is None else stride, 2)
+        plain = spread(padding, 2) == (0, 0) and spread(dilation, 2) == (1, 1) and step == window
+        plain = plain and len(window) == 2 and not (ceil_mode or return_indices)
+        kernels = _kernels_for(input)
+        if kernels is None or not plain or input.dim() != 4:
+            return NotImplemented
+        _, channels, height, width = input.shape
+        high, wide = window
+        fits = 0 < high <= height and 0 < wide <= width and high * wide <= MOST_TAPS
+        last = input.is_contiguous(memory_format=torch.channels_last)
+        if channels % LANES or not (fits and last) or input.is_contiguous():
+            return NotImplemented
+        return _applied(_Largest, input, kernels, window)
+
+
+def _kernels_for(x: Tensor) -> Library | None:
+    """The compiled kernels, where they know such numbers and are worth a call."""
+    if type(x) is not Tensor or x.dtype != torch.float32 or not x.is_cpu or x.is_neg():
+        return None
+    if (
+        x.numel() < _FEWEST
+        or torch.is_autocast_enabled("cpu")
+        or peek_interpreter_stack() is not None
+    ):
+        return None
+    return native.active() if x.requires_grad else None
+
+
+def _applied(function: type[Function], *arguments: object) -> Tensor:
+    # No functorch transform is at work here, so its part of `Function.apply` is passed by.
+    output: Tensor = super(Function, function).apply(*arguments)  # type: ignore[misc]
+    return output
+
+
+class _Rectified(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernels: Library, form: torch.memory_format) -> Tensor:
+        output, dropped = kernels.rectified(x)
+        ctx.save_for_backward(dropped)
+        ctx.kernels, ctx.form = kernels, form
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (dropped,) = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            if _only_torch():
+                below = which_dropped(dropped, g.shape, ctx.form)
+                return g.masked_fill(below, 0), None, None
+            return ctx.kernels.rectified_back(g, dropped, ctx.form), None, None
+
+
+class _Largest(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernels: Library, window: tuple[int, int]) -> Tensor:
+        output, taps = kernels.largest(x, window)
+        ctx.save_for_backward(taps)
+        ctx.kernels, ctx.window, ctx.size = kernels, window, x.shape
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (taps,) = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            if _only_torch():
+                return _spread_out(g, taps, ctx.size, ctx.window), None, None
+            return ctx.kernels.largest_back(g, taps, ctx.size, ctx.window), None, None
+
+
+def _only_torch() -> bool:
+    """Whether a backward pass is itself to be differentiated, or taken for several gradients."""
+    return torch.is_grad_enabled() or peek_interpreter_stack() is not None
+
+
+def _spread_out(g: Tensor, taps: Tensor, size: torch.Size, window: tuple[int, int]) -> Tensor:
+    """`Library.largest_back` in torch."""
+    (high, wide), (height, width) = window, size[2:]
+    numbers = torch.arange(high * wide, dtype=taps.dtype).view(high, 1, wide)
+    down, across = g.shape[2:]
+    chosen = taps.view(*taps.shape[:3], 1, across, 1) == numbers
+    slopes = g.unsqueeze(3).unsqueeze(-1).where(chosen, 0)
+    covered = slopes.flatten(4).flatten(2, 3)
+    return F.pad(covered, (0, width - across * wide, 0, height - down * high))
