@@ -1,9 +1,9 @@
 """How each kind of layer measures and adds up per-record gradients.
 
 `RULES` maps torch functions to rules for calls with trainable parameters, `REWRITES` to
-replacements that are made of such calls or take less time, `ALONE` to those inside modules that run record by record.
-`READERS` maps nodes of autograd's graph to what a rule would have found at the call.
-Modules are not looked at: a layer is what it calls.
+replacements that are made of such calls or take less time, `ALONE` to those inside modules that run
+record by record. `READERS` maps nodes of autograd's graph to what a rule would have found at the
+call. Modules are not looked at: a layer is what it calls.
 """
 
 from __future__ import annotations

@@ -29,10 +29,36 @@ std::int64_t tiles_together(const tacit::Winograd &shape) {
     return std::max<std::int64_t>(48, (768 << 10) / each / 6 * 6);
 }
 
-// Tiles whose products are added up before sums leave the registers: no more than memory is for.
-std::int64_t tiles_summed(const tacit::Winograd &shape) {
+// The same for gradients that go to one sum, of which every thread makes its own or all make one.
+std::int64_t tiles_summed(const tacit::Winograd &shape, bool alone) {
     const std::int64_t each = 16 * sizeof(float) * (shape.channels + shape.outputs);
-    return std::max<std::int64_t>(16, std::min<std::int64_t>(256, (16 << 20) / each));
+    const std::int64_t most = (alone ? 512 << 10 : 16 << 20) / each;
+    return std::max<std::int64_t>(16, std::min<std::int64_t>(256, most));
+}
+
+// Sums by Winograd's method that are added up apart, and then in order: one where it fills a cache.
+std::int64_t winograd_sums(const tacit::Winograd &shape) {
+    const std::int64_t each = 16 * sizeof(float) * shape.channels * shape.outputs;
+    return each <= 512 << 10 ? std::clamp<std::int64_t>(shape.images, 1, 8) : 1;
+}
+
+// The sum for tiles first to last, before taps are made of its sixteen places.
+void sum_tiles(const Kernels &use, int threads, const tacit::Winograd &shape, const float *x,
+               const float *g, const float *factors, std::int64_t first, std::int64_t last,
+               std::int64_t group, float *m) {
+    const std::int64_t channels = shape.channels, outputs = shape.outputs;
+    Scratch v(16 * tacit::place_apart(group * channels));
+    Scratch u(16 * tacit::place_apart(group * outputs));
+    for (std::int64_t start = first; start < last; start += group) {
+        const std::int64_t tiles = std::min(group, last - start);
+        tacit::share(threads, tiles, [&](std::int64_t from, std::int64_t to) {
+            use.winograd_transforms(shape, x, g, factors, start, from, to, tiles, v.floats(),
+                                    u.floats());
+        });
+        tacit::share(threads, channels, [&](std::int64_t from, std::int64_t to) {
+            use.winograd_products(shape, v.floats(), u.floats(), tiles, start > first, from, to, m);
+        });
+    }
 }
 
 }  // namespace
@@ -106,8 +132,8 @@ void tacit_winograd(std::int32_t level, std::int32_t threads, const tacit::Winog
         shape->images * ((shape->out_height + 1) / 2) * ((shape->out_width + 1) / 2);
     const std::int64_t groups = (tiles + together - 1) / together;
     tacit::share(threads, groups, [&](std::int64_t first, std::int64_t last) {
-        const std::int64_t size = 16 * together * (shape->channels + shape->outputs);
-        Scratch scratch(size);
+        Scratch scratch(16 * (tacit::place_apart(together * shape->channels) +
+                              tacit::place_apart(together * shape->outputs)));
         for (std::int64_t group = first; group < last; group++)
             use.winograd(*shape, x, transformed, bias, y, group * together,
                          std::min(tiles, (group + 1) * together), scratch.floats());
@@ -148,29 +174,29 @@ void tacit_winograd_gradients(std::int32_t level, std::int32_t threads,
     });
 }
 
-// The sum of the same gradients, each times its image's factor, as [3, 3, channels, outputs]. Every
-// element is added up by one thread, in the order of the images.
+// The sum of the same gradients, each times its image's factor, as [3, 3, channels, outputs]. Which
+// images are added up together does not follow from the number of threads.
 void tacit_winograd_sum(std::int32_t level, std::int32_t threads, const tacit::Winograd *shape,
                         const float *x, const float *g, const float *factors, float *sum) {
     const Kernels &use = kernels(level);
-    const std::int64_t channels = shape->channels, outputs = shape->outputs;
-    const std::int64_t all =
-        shape->images * ((shape->out_height + 1) / 2) * ((shape->out_width + 1) / 2);
-    const std::int64_t group = std::min(all, tiles_summed(*shape));
-    Scratch v(16 * group * channels), u(16 * group * outputs), m(16 * channels * outputs);
-    for (std::int64_t start = 0; start < all; start += group) {
-        const std::int64_t tiles = std::min(group, all - start);
-        tacit::share(threads, tiles, [&](std::int64_t first, std::int64_t last) {
-            use.winograd_transforms(*shape, x, g, factors, start, first, last, tiles, v.floats(),
-                                    u.floats());
-        });
-        tacit::share(threads, channels, [&](std::int64_t first, std::int64_t last) {
-            use.winograd_products(*shape, v.floats(), u.floats(), tiles, start > 0, first, last,
-                                  m.floats());
-        });
-    }
-    tacit::share(threads, channels, [&](std::int64_t first, std::int64_t last) {
-        use.winograd_taps(*shape, m.floats(), first, last, sum);
+    const std::int64_t each = ((shape->out_height + 1) / 2) * ((shape->out_width + 1) / 2);
+    const std::int64_t size = 16 * shape->channels * shape->outputs;
+    const std::int64_t sums = winograd_sums(*shape), images = shape->images;
+    const std::int64_t group = tiles_summed(*shape, sums > 1);
+    const int threads_each = sums > 1 ? 1 : threads;
+    Scratch parts(sums * size);
+    float *m = parts.floats();
+    tacit::share(threads, sums, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t part = first; part < last; part++)
+            sum_tiles(use, threads_each, *shape, x, g, factors, images * part / sums * each,
+                      images * (part + 1) / sums * each, group, m + part * size);
+    }, kRanges);
+    tacit::share(threads, sums > 1 ? size : 0, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t part = 1; part < sums; part++)
+            for (std::int64_t i = first; i < last; i++) m[i] += m[part * size + i];
+    });
+    tacit::share(threads, shape->channels, [&](std::int64_t first, std::int64_t last) {
+        use.winograd_taps(*shape, m, first, last, sum);
     });
 }
 

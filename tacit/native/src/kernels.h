@@ -50,6 +50,10 @@ struct Winograd {
     std::int64_t pad;
 };
 
+// Floats from one of the sixteen places of transformed tiles to the next, where each has so many. Places
+// that are a power of two apart would share few lines of a cache.
+constexpr std::int64_t place_apart(std::int64_t floats) { return floats + 16; }
+
 // Where the weights of a convolution lie; `flipped` for the way back by Winograd's method.
 struct Taps {
     std::int64_t channels, outputs;
@@ -117,8 +121,8 @@ struct Kernels {
     // Sixteen transformed weights for channels first to last and every output.
     void (*winograd_weights)(const Taps &, const float *weight, float *transformed,
                              std::int64_t first, std::int64_t last);
-    // Tiles first to last of a convolution, with sixteen floats of scratch for each channel and
-    // output of each of them; bias may be null.
+    // Tiles first to last of a convolution, with scratch for sixteen places of their channels and of
+    // their outputs; bias may be null.
     void (*winograd)(const Winograd &, const float *x, const float *transformed, const float *bias,
                      float *y, std::int64_t first, std::int64_t last, float *scratch);
     // Doubles of scratch memory that pixel_norm needs.

@@ -98,13 +98,15 @@ void winograd_weights(const Taps &taps, const float *weight, float *u, std::int6
 void winograd(const Winograd &w, const float *x, const float *u, const float *bias, float *y,
               std::int64_t first, std::int64_t last, float *scratch) {
     const std::int64_t tiles = last - first;
-    float *v = scratch, *m = scratch + kPlaces * tiles * w.channels;
+    const std::int64_t v_apart = place_apart(tiles * w.channels);
+    const std::int64_t m_apart = place_apart(tiles * w.outputs);
+    float *v = scratch, *m = scratch + kPlaces * v_apart;
     for (std::int64_t t = 0; t < tiles; t++)
-        transform_input(w, x, place(w, first + t), v + t * w.channels, tiles * w.channels);
+        transform_input(w, x, place(w, first + t), v + t * w.channels, v_apart);
     for (int p = 0; p < kPlaces; p++) {
-        const float *inputs = v + p * tiles * w.channels;
+        const float *inputs = v + p * v_apart;
         const float *weights = u + p * w.channels * w.outputs;
-        float *out = m + p * tiles * w.outputs;
+        float *out = m + p * m_apart;
         for (std::int64_t o = 0; o < w.outputs;) {
             const int vectors = wide(w.outputs - o);
             const float *block = weights + o * w.channels;
@@ -118,7 +120,7 @@ void winograd(const Winograd &w, const float *x, const float *u, const float *bi
         }
     }
     for (std::int64_t t = 0; t < tiles; t++)
-        transform_output(w, m + t * w.outputs, tiles * w.outputs, bias, place(w, first + t), y);
+        transform_output(w, m + t * w.outputs, m_apart, bias, place(w, first + t), y);
 }
 
 }  // namespace TACIT_LEVEL

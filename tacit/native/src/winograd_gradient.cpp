@@ -105,25 +105,28 @@ void taps_of(const float *m, std::int64_t apart, Lanes (&taps)[3][3]) {
 
 std::int64_t winograd_gradient_scratch(const Winograd &w) {
     const std::int64_t tiles = (w.out_height + 1) / 2 * ((w.out_width + 1) / 2);
-    return kPlaces * (tiles * (w.channels + w.outputs) + kChunk * kMostWide * kLanes);
+    return kPlaces * (place_apart(tiles * w.channels) + place_apart(tiles * w.outputs) +
+                      place_apart(kChunk * kMostWide * kLanes));
 }
 
 // One image; [3, 3, channels, outputs] is written if `gradient` is given.
 float winograd_gradient(const Winograd &w, const float *x, const float *g, float *gradient,
                         float *scratch) {
     const std::int64_t tiles = (w.out_height + 1) / 2 * ((w.out_width + 1) / 2);
-    float *v = scratch, *u = v + kPlaces * tiles * w.channels, *m = u + kPlaces * tiles * w.outputs;
+    const std::int64_t v_apart = place_apart(tiles * w.channels);
+    const std::int64_t u_apart = place_apart(tiles * w.outputs);
+    float *v = scratch, *u = v + kPlaces * v_apart, *m = u + kPlaces * u_apart;
     winograd_transforms(w, x, g, nullptr, 0, 0, tiles, tiles, v, u);
     Lanes squares = {};
     for (std::int64_t o = 0; o < w.outputs;) {
         const int vectors = wide(w.outputs - o);
-        const std::int64_t row = vectors * kLanes, apart = kChunk * row;
+        const std::int64_t row = vectors * kLanes, size = kChunk * row, apart = place_apart(size);
         for (std::int64_t c = 0; c < w.channels; c += kChunk) {
             for (int p = 0; p < kPlaces; p++)
-                chunk(vectors, w, v + p * tiles * w.channels + c, u + p * tiles * w.outputs + o,
-                      tiles, m + p * apart, row, false);
+                chunk(vectors, w, v + p * v_apart + c, u + p * u_apart + o, tiles, m + p * apart,
+                      row, false);
             Lanes part = {};
-            for (std::int64_t at = 0; at < apart; at += kLanes) {
+            for (std::int64_t at = 0; at < size; at += kLanes) {
                 Lanes taps[3][3];
                 taps_of(m + at, apart, taps);
                 float *to = gradient + (c + at / row) * w.outputs + o + at % row;
@@ -149,8 +152,8 @@ void winograd_transforms(const Winograd &w, const float *x, const float *g, cons
     for (std::int64_t t = first; t < last; t++) {
         const Tile tile = place(w, start + t);
         const float factor = factors ? factors[tile.image] : 1.0f;
-        transform_input(w, x, tile, v + t * w.channels, tiles * w.channels);
-        transform_gradient(w, g, tile, factor, u + t * w.outputs, tiles * w.outputs);
+        transform_input(w, x, tile, v + t * w.channels, place_apart(tiles * w.channels));
+        transform_gradient(w, g, tile, factor, u + t * w.outputs, place_apart(tiles * w.outputs));
     }
 }
 
@@ -162,7 +165,8 @@ void winograd_products(const Winograd &w, const float *v, const float *u, std::i
         const std::int64_t p = at / chunks, c = at % chunks * kChunk;
         for (std::int64_t o = 0; o < w.outputs;) {
             const int vectors = wide(w.outputs - o);
-            chunk(vectors, w, v + p * tiles * w.channels + c, u + p * tiles * w.outputs + o, tiles,
+            chunk(vectors, w, v + p * place_apart(tiles * w.channels) + c,
+                  u + p * place_apart(tiles * w.outputs) + o, tiles,
                   m + (p * w.channels + c) * w.outputs + o, w.outputs, kept);
             o += vectors * kLanes;
         }
