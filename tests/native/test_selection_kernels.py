@@ -31,12 +31,13 @@ def awkward(*shape: int) -> Tensor:
 
 
 def assert_same(ours: Function, theirs: Function, x: Tensor) -> None:
-    """The same numbers, and the same gradients from gradients in either format."""
+    """The same numbers, and the same gradients from gradients in either format, signs pending."""
     x.requires_grad_()
     found, expected = ours(x), theirs(x)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     form = LAST if x.dim() == 4 else torch.contiguous_format
-    for g in (torch.randn(found.shape), torch.randn(found.shape).contiguous(memory_format=form)):
+    some = torch.randn(found.shape)
+    for g in (some, some.contiguous(memory_format=form), torch._neg_view(some)):
         g[torch.rand(g.shape) < 0.01] = float("inf")
         gradients = (torch.autograd.grad(y, x, g, retain_graph=True)[0] for y in (found, expected))
         torch.testing.assert_close(*gradients, rtol=0, atol=0)

@@ -96,7 +96,7 @@ class _Rectified(Function):
             if _only_torch():
                 below = which_dropped(dropped, g.shape, ctx.form)
                 return g.masked_fill(below, 0), None, None
-            return ctx.kernels.rectified_back(g, dropped, ctx.form), None, None
+            return ctx.kernels.rectified_back(g.resolve_neg(), dropped, ctx.form), None, None
 
 
 class _Largest(Function):
@@ -113,7 +113,8 @@ class _Largest(Function):
         with torch._C.DisableTorchFunction():
             if _only_torch():
                 return _spread_out(g, taps, ctx.size, ctx.window), None, None
-            return ctx.kernels.largest_back(g, taps, ctx.size, ctx.window), None, None
+            slopes = g.resolve_neg()
+            return ctx.kernels.largest_back(slopes, taps, ctx.size, ctx.window), None, None
 
 
 def _only_torch() -> bool:
