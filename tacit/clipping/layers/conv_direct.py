@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.clipping.layers.conv_geometry import Problem
 
-CACHE = 16 << 20
+CACHE = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def windows(problem: Problem) -> Tensor:
     """All kernel windows as [records · groups, window, pixels], copied out of padded images."""
     geometry, groups = problem.geometry, problem.geometry.groups
     padded = F.pad(problem.x, geometry.pads) if any(geometry.padding) else problem.x
+    padded = padded.contiguous()  # so that long runs are copied
     image, channel, *space = padded.stride()
     channels = problem.kernel[1]
     taps = [s * d for s, d in zip(space, geometry.dilation, strict=True)]
@@ -96,6 +97,19 @@ def by_windows(problem: Problem) -> WrittenOut:
         product = out[0, block].view(part.records * groups, -1, problem.window)
         torch.bmm(output_rows(part), windows(part).mT, out=product)
     return WrittenOut(out, tuple(problem.kernel), tuple(range(len(problem.kernel))))
+
+
+def by_windows_above_outputs(problem: Problem) -> WrittenOut:
+    """The same product transposed, without channel groups: outputs fill the processor's vectors
+    where windows do not."""
+    outputs, *window = problem.kernel
+    out = problem.x.new_empty(1, problem.records, problem.weights)
+    bytes_per_record = problem.x.element_size() * problem.window * problem.pixels
+    for block, part in problem.blocks(bytes_per_record, CACHE):
+        product = out[0, block].view(part.records, problem.window, outputs)
+        torch.bmm(windows(part), output_rows(part).mT, out=product)
+    last = len(window)
+    return WrittenOut(out, (*window, outputs), (last, *range(last)))
 
 
 def by_groups(problem: Problem) -> WrittenOut:

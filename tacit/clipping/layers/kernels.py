@@ -21,6 +21,7 @@ from tacit.clipping.layers.conv_direct import (
     by_rows,
     by_shifts_last,
     by_windows,
+    by_windows_above_outputs,
     by_windows_last,
 )
 from tacit.clipping.layers.conv_geometry import Problem
@@ -169,6 +170,9 @@ def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]
     unfolded = groups * problem.window * problem.pixels
     yield "windows", cost(groups, problem.window, 8 * unfolded), by_windows
     yield "groups", moved + 3 * problem.pixels * problem.weights, by_groups
+    if groups == 1:
+        transposed = cost(1, problem.window, 8 * unfolded)
+        yield "windows above outputs", transposed, by_windows_above_outputs
     if not _planar(problem):
         return
     if suits_kernels(problem):
@@ -246,7 +250,7 @@ def _planar(problem: Problem) -> bool:
 
 def _by_record(way: WriteOut, problem: Problem) -> WrittenOut:
     """Write out, also by a way that only knows one image per record."""
-    if problem.images == 1 or way in (by_windows, by_groups):
+    if problem.images == 1 or way in (by_windows, by_windows_above_outputs, by_groups):
         return way(problem)
     written = way(problem.per_image)
     summed = written.parts.unflatten(1, (-1, problem.images)).sum(2)

@@ -14,7 +14,8 @@ from tacit.clipping.layers.operation import Gradients, Match, Operation, Placeme
 from tacit.clipping.layers.slots import Slot, Slots
 from tacit.errors import ModelError
 
-_CACHE = 1 << 20
+_BLOCK = 4 << 20
+"""Bytes of images that are taken at once, so that they stay in cache."""
 
 
 def group_norm(
@@ -153,13 +154,11 @@ class _GroupNorm(Affine):
                 return input_gradient, []
         elif _is_channels_last(x):
             g = g.contiguous(memory_format=torch.channels_last)
-            input_gradient = None
-            if input_needed:  # asked for nothing, torch's kernel crashes in this format
-                wanted = [True, False]
-                input_gradient = self._backward(g, x, mean, rstd, self.weight, wanted)[0]
+            input_gradient, scale, shift = _backward_by_image(
+                x, g, self.weight, mean, rstd, input_needed
+            )
             if at is None:
                 return input_gradient, []
-            scale, shift = _by_image(x, g, mean, rstd)
         else:
             n, channels = x.shape[:2]
             input_gradient, scale, shift = self._backward(
@@ -205,15 +204,42 @@ def _is_channels_last(x: Tensor) -> bool:
     return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=last)
 
 
-def _by_image(x: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale and shift gradients of every image, for images in channels-last format."""
-    each = x.shape[1] // mean.shape[1]
-    mean, rstd = (t.repeat_interleave(each, 1) for t in (mean, rstd))
-    inputs, outputs = (t.permute(0, 2, 3, 1).flatten(1, 2) for t in (x, g))
-    step = max(1, _CACHE // (x.element_size() * x[0].numel()))
-    blocks = zip(inputs.split(step), outputs.split(step), mean.split(step), strict=True)
-    products = torch.cat([(one - m[:, None]).mul_(other).sum(1) for one, other, m in blocks])
-    return products * rstd, outputs.sum(1)
+def _backward_by_image(
+    x: Tensor, g: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, input_needed: bool
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The input's gradient, and those of scale and shift for every image, in channels-last format.
+
+    Torch's own kernel for this format adds up scale and shift over images, and is slow for few
+    channels. Here everything is done for a few images while they are in cache.
+    """
+    channels = x.shape[1]
+    each = channels // mean.shape[1]
+    terms = each * math.prod(x.shape[2:])
+    result = torch.empty_like(x) if input_needed else None
+    scales, shifts = [], []
+    step = max(1, _BLOCK // (x.element_size() * x[0].numel()))
+    for start in range(0, len(x), step):
+        part = slice(start, start + step)
+        inputs, outputs = _pixels_first(x[part]), _pixels_first(g[part])
+        spread = rstd[part].repeat_interleave(each, 1)
+        centred = inputs - mean[part].repeat_interleave(each, 1).unsqueeze(1)
+        scale, shift = (centred * outputs).sum(1).mul_(spread), outputs.sum(1)
+        scales.append(scale)
+        shifts.append(shift)
+        if result is None:
+            continue
+        slopes = spread if weight is None else spread * weight
+        by_group = (t.mul(slopes).unflatten(1, (-1, each)).sum(2) for t in (scale, shift))
+        means = (t.div_(-terms).repeat_interleave(each, 1) for t in by_group)
+        tilt, offset = (t.unsqueeze(1) for t in means)
+        torch.addcmul(offset, centred, tilt.mul_(spread.unsqueeze(1)), out=centred)
+        torch.addcmul(centred, outputs, slopes.unsqueeze(1), out=_pixels_first(result[part]))
+    return result, torch.cat(scales), torch.cat(shifts)
+
+
+def _pixels_first(images: Tensor) -> Tensor:
+    """Images in channels-last format as [images, pixels, channels], in the same memory."""
+    return images.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 class _FrozenNorm(Affine):
