@@ -34,7 +34,8 @@ def norms_by_pixels(problem: Problem) -> Tensor:
     """As by windows, but every pair of pixels is met once for all taps that bring it together.
 
     Products between outputs are added up over the kernel's taps, along its height first and its
-    width second. What is left is a quadratic form in the pixels of each input channel.
+    width second. What is left is a quadratic form in the pixels of each input channel. With a
+    stride no tap brings pixels of two phases together, so that every phase has a form of its own.
     """
     found = []
     size = 4 * _BYTES * pixels_of(problem) ** 2
@@ -44,8 +45,9 @@ def norms_by_pixels(problem: Problem) -> Tensor:
 
 
 def pixels_of(problem: Problem) -> int:
-    """Input or output pixels of one planar image, whichever are more."""
-    return max(math.prod(t.shape[2:]) for t in (problem.x, problem.g))
+    """Output pixels of one planar image, or input pixels of one phase, whichever are more."""
+    sizes = zip(problem.x.shape[2:], problem.geometry.stride, strict=True)
+    return max(math.prod(-(-n // step) for n, step in sizes), math.prod(problem.g.shape[2:]))
 
 
 def _norms_by_pixels(problem: Problem) -> Tensor:
@@ -53,11 +55,16 @@ def _norms_by_pixels(problem: Problem) -> Tensor:
     products = torch.bmm(outputs, outputs.mT)
     sizes = products.diagonal(dim1=1, dim2=2).mul(_window_sizes(problem, inputs))
     pairs = products.view(-1, *problem.g.shape[2:] * 2)
-    for dim in (0, 1):
-        pairs = _added_over_taps(problem, pairs, dim)
-    pixels = inputs.shape[1]
-    weighted = torch.bmm(pairs.view(-1, pixels, pixels), inputs)
-    squares = weighted.mul_(inputs).sum((1, 2))
+    images: Tensor = inputs.unflatten(1, problem.x.shape[2:])
+    down, right = problem.geometry.stride
+    squares = torch.zeros_like(sizes[:, 0])
+    for top in _phases(problem, 0):
+        of_rows = _added_over_taps(problem, pairs, 0, top)
+        for left in _phases(problem, 1):
+            form = _added_over_taps(problem, of_rows, 1, left)
+            phase = images[:, top::down, left::right].flatten(1, 2)
+            weighted = torch.bmm(form.view(-1, *phase.shape[1:2] * 2), phase)
+            squares += weighted.mul_(phase).sum((1, 2))
     terms = problem.window + outputs.shape[2] + outputs.shape[1]
     return guarded(squares, sizes.sqrt_().sum(1), terms, problem.x.dtype)
 
@@ -71,22 +78,35 @@ def _window_sizes(problem: Problem, inputs: Tensor) -> Tensor:
     return F.conv2d(pixels, ones, None, *options).flatten(1)
 
 
-def _added_over_taps(problem: Problem, pairs: Tensor, dim: int) -> Tensor:
-    """Replace output positions by input positions in one dimension of both pixels of a pair."""
-    geometry, inputs, outputs = problem.geometry, problem.x.shape[2 + dim], pairs.shape[1 + dim]
+def _starts(problem: Problem, dim: int) -> list[int]:
+    """Where the first window puts each tap of one dimension."""
+    dilation, padding = problem.geometry.dilation[dim], problem.geometry.padding[dim]
+    return [tap * dilation - padding for tap in range(problem.kernel[2 + dim])]
+
+
+def _phases(problem: Problem, dim: int) -> list[int]:
+    """Remainders of positions by the stride, in one dimension, that some tap meets."""
+    step, size = problem.geometry.stride[dim], problem.x.shape[2 + dim]
+    return sorted({start % step for start in _starts(problem, dim) if start % step < size})
+
+
+def _added_over_taps(problem: Problem, pairs: Tensor, dim: int, phase: int) -> Tensor:
+    """Replace output positions by input positions of one phase in one dimension of both pixels of
+    a pair."""
+    step, outputs = problem.geometry.stride[dim], pairs.shape[1 + dim]
+    inputs = -(-(problem.x.shape[2 + dim] - phase) // step)
     shape = list(pairs.shape)
     shape[1 + dim] = shape[3 + dim] = inputs
     total = pairs.new_zeros(shape)
-    step = geometry.stride[dim]
-    for tap in range(problem.kernel[2 + dim]):
-        start = tap * geometry.dilation[dim] - geometry.padding[dim]
-        first = max(0, -(start // step))
-        last = min(outputs, (inputs - 1 - start) // step + 1)
+    for start in _starts(problem, dim):
+        if start % step != phase:
+            continue
+        moved = start // step
+        first, last = max(0, -moved), min(outputs, inputs - moved)
         if first >= last:
             continue
         given, taken = [slice(None)] * 5, [slice(None)] * 5
         given[1 + dim] = given[3 + dim] = slice(first, last)
-        ends = slice(start + first * step, start + (last - 1) * step + 1, step)
-        taken[1 + dim] = taken[3 + dim] = ends
+        taken[1 + dim] = taken[3 + dim] = slice(first + moved, last + moved)
         total[tuple(taken)] += pairs[tuple(given)]
     return total

@@ -105,10 +105,15 @@ class Kernels(Mergeable):
         return Algorithm(way.name, way.cost, way.memory, way.keeps, run, trial)
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
+        total.add_(self._weighted(factors, total))
+
+    def write_weighted(self, factors: Tensor, total: Tensor) -> None:
+        total.copy_(self._weighted(factors, total))
+
+    def _weighted(self, factors: Tensor, like: Tensor) -> Tensor:
         if isinstance(self._held, WrittenOut):
-            total.add_(self._held.weighted(factors))
-        else:
-            total.add_(_summed(self._held, factors, total))
+            return self._held.weighted(factors)
+        return _summed(self._held, factors, like)
 
     def per_record(self) -> Tensor:
         held = self._held
@@ -202,7 +207,10 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
     once = _winograd_cost(problem) if winograd else pixels * problem.weights
     if _planar(problem) and problem.images == 1:
         pairs = pixels_of(problem) ** 2
-        cost = 2 * pairs * (channels + 8 * sum(problem.kernel[2:]))
+        sides = zip(problem.geometry.stride, problem.kernel[2:], strict=True)
+        phases = math.prod(min(step, taps) for step, taps in sides)
+        products = problem.g.shape[1] + phases * (problem.x.shape[1] + 8)
+        cost = 2 * pairs * (products + 8 * sum(problem.kernel[2:]))
         yield "pixel products", once + cost, 4 * _PRODUCT * pairs, norms_by_pixels
         if suits_pixels(problem):
             cost = pairs * (channels + 2 * math.prod(problem.kernel[2:]))
