@@ -106,8 +106,11 @@ class Problem:
         return replace(self, x=self.x[images], g=self.g[images], records=stop - start)
 
     def blocks(self, bytes_per_record: int, block: int) -> Iterator[tuple[slice, Problem]]:
-        """The records in blocks that take about `block` bytes each."""
-        step = max(1, block // max(1, bytes_per_record))
+        """The records in even blocks of at most `block` bytes each, for all threads to share."""
+        most = max(1, block // max(1, bytes_per_record))
+        shared = min(most, torch.get_num_threads())
+        blocks = -(-self.records // (most - most % shared))
+        step = -(-self.records // (blocks * shared)) * shared
         for start in range(0, self.records, step):
             stop = min(start + step, self.records)
             yield slice(start, stop), self.part(start, stop)
