@@ -59,8 +59,8 @@ def test_kernel_gradients_and_their_norms(kernels: Library, seed: int) -> None:
     assert suits_kernels(problem)
     written = by_kernels(problem)
     close(written.per_record(), expected)
-    close(written.squared_norms(), expected.flatten(1).square().sum(1))
-    assert torch.equal(norms_by_kernels(problem), written.squared_norms())
+    close(written.squares, expected.flatten(1).square().sum(1))
+    assert torch.equal(norms_by_kernels(problem), written.squares)
     assert kernels is native.active()
 
 
@@ -135,7 +135,7 @@ def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            results.append((by_kernels(problem).parts, norms_by_kernels(problem)))
+            results.append((by_kernels(problem).joined(), norms_by_kernels(problem)))
     finally:
         torch.set_num_threads(before)
     for one, *others in zip(*results, strict=True):

@@ -58,8 +58,8 @@ def test_gradients_norms_and_sums(kernels: Library, seed: int) -> None:
     assert suits_winograd(problem)
     written = by_winograd(problem)
     assert_near(written.per_record(), exact)
-    assert_near(written.squared_norms(), exact.flatten(1).square().sum(1))
-    assert torch.equal(norms_by_winograd(problem), written.squared_norms())
+    assert_near(written.squares, exact.flatten(1).square().sum(1))
+    assert torch.equal(norms_by_winograd(problem), written.squares)
     weighted = torch.einsum("r,r...->...", factors.double(), exact)
     assert_near(summed_by_winograd(problem, factors), weighted)
     assert_near(written.weighted(factors), weighted)
@@ -121,7 +121,7 @@ def test_the_number_of_threads_changes_no_bit(kernels: Library) -> None:
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append((by_winograd(problem).parts, summed_by_winograd(problem, factors)))
+            found.append((by_winograd(problem).joined(), summed_by_winograd(problem, factors)))
     finally:
         torch.set_num_threads(before)
     for parts, total in found[1:]:

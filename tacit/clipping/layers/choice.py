@@ -19,6 +19,8 @@ _NOT_WORTH_A_TRIAL = 12.0
 _TOO_LITTLE_TO_TIME = 1e6
 """Multiplications that take some ten microseconds: a clock would tell of nothing but chance."""
 _FEW_RECORDS = 32
+_ENOUGH_WORK = 3e7
+"""Multiplications of a trial, if there are so many: calls of torch would decide shorter ones."""
 _CACHED = 16 << 20
 _WORTH_KEEPING = 0.85
 """Gradients that do not fit into a cache are kept if that takes at most such a part of the time."""
@@ -68,7 +70,7 @@ class Chooser:
         if self._deterministic or records * least < _TOO_LITTLE_TO_TIME:
             return cheapest
         fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
-        few = min(records, _FEW_RECORDS)
+        few = min(records, max(_FEW_RECORDS, math.ceil(_ENOUGH_WORK / least)))
         finalists = [
             self._fastest(alike, (key, "few records"), few)
             for keeps in (False, True)

@@ -7,49 +7,14 @@ depends on channels, pixels, kernel and memory format.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.clipping.layers.conv_geometry import Problem
-
-CACHE = 4 << 20
-
-
-@dataclass(frozen=True)
-class WrittenOut:
-    """Gradients as [parts, records, elements]; parts in `shape`, permuted, make a kernel.
-
-    The order of a kernel's elements is left as the algorithm produced it; only sums are permuted.
-    `squares` are the squared norms, where the algorithm measured them on the way.
-    """
-
-    parts: Tensor
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
-    squares: Tensor | None = None
-
-    def squared_norms(self) -> Tensor:
-        """‖gradient‖² of each record."""
-        if self.squares is not None:
-            return self.squares
-        wide = torch.promote_types(self.parts.dtype, torch.float32)
-        norms: Tensor = torch.linalg.vector_norm(self.parts, dim=2, dtype=wide)
-        return norms.square_().sum(0)
-
-    def weighted(self, factors: Tensor) -> Tensor:
-        """Σ factor · gradient."""
-        factors = factors.to(self.parts.dtype)
-        sums = [torch.mv(part.t(), factors) for part in self.parts]
-        return torch.cat(sums).view(self.shape).permute(self.order)
-
-    def per_record(self) -> Tensor:
-        """The gradients as [records, *kernel]."""
-        by_record = self.parts.transpose(0, 1).reshape(-1, *self.shape)
-        return by_record.permute(0, *(d + 1 for d in self.order))
-
+from tacit.clipping.layers.conv_written import WrittenOut, squared_norms, written_in_cache
 
 WriteOut = Callable[[Problem], WrittenOut]
 
@@ -90,26 +55,28 @@ def pixel_rows(images: Tensor) -> Tensor:
 
 def by_windows(problem: Problem) -> WrittenOut:
     """Windows with the pixels innermost, and one batched product."""
-    out = problem.x.new_empty(1, problem.records, problem.weights)
-    groups = problem.geometry.groups
-    bytes_per_record = problem.x.element_size() * groups * problem.window * problem.pixels
-    for block, part in problem.blocks(bytes_per_record, CACHE):
-        product = out[0, block].view(part.records * groups, -1, problem.window)
-        torch.bmm(output_rows(part), windows(part).mT, out=product)
-    return WrittenOut(out, tuple(problem.kernel), tuple(range(len(problem.kernel))))
+    groups, kernel = problem.geometry.groups, tuple(problem.kernel)
+
+    def write(few: Problem, out: Tensor) -> None:
+        product = out[0].view(few.records * groups, -1, problem.window)
+        torch.bmm(output_rows(few), windows(few).mT, out=product)
+
+    copied = problem.x.element_size() * groups * problem.window * problem.pixels
+    return written_in_cache(problem, copied, write, kernel, tuple(range(len(kernel))))
 
 
 def by_windows_above_outputs(problem: Problem) -> WrittenOut:
     """The same product transposed, without channel groups: outputs fill the processor's vectors
     where windows do not."""
     outputs, *window = problem.kernel
-    out = problem.x.new_empty(1, problem.records, problem.weights)
-    bytes_per_record = problem.x.element_size() * problem.window * problem.pixels
-    for block, part in problem.blocks(bytes_per_record, CACHE):
-        product = out[0, block].view(part.records, problem.window, outputs)
-        torch.bmm(windows(part), output_rows(part).mT, out=product)
     last = len(window)
-    return WrittenOut(out, (*window, outputs), (last, *range(last)))
+
+    def write(few: Problem, out: Tensor) -> None:
+        product = out[0].view(few.records, problem.window, outputs)
+        torch.bmm(windows(few), output_rows(few).mT, out=product)
+
+    copied = problem.x.element_size() * problem.window * problem.pixels
+    return written_in_cache(problem, copied, write, (*window, outputs), (last, *range(last)))
 
 
 def by_groups(problem: Problem) -> WrittenOut:
@@ -125,48 +92,75 @@ def by_groups(problem: Problem) -> WrittenOut:
     geometry = replace(problem.geometry, groups=records * problem.geometry.groups)
     weight = problem.x.new_empty(1).expand(records * kernel[0], *kernel[1:])
     x, g = folded(problem.x), folded(problem.g)
-    gradients = geometry.backward(x, g, weight, (False, True))[1]
-    return WrittenOut(gradients.reshape(1, records, -1), tuple(kernel), tuple(range(len(kernel))))
+    gradients = geometry.backward(x, g, weight, (False, True))[1].reshape(1, records, -1)
+    order = tuple(range(len(kernel)))
+    return WrittenOut([gradients], tuple(kernel), order, squared_norms(gradients))
 
 
-def by_windows_last(problem: Problem) -> WrittenOut:
-    """Windows of a planar image with the channels innermost: long runs to copy."""
+def by_tiles(problem: Problem, tile: int) -> WrittenOut:
+    """Windows of a planar image with the channels innermost: long runs to copy.
+
+    A window serves a tile of so many outputs side by side. Wider tiles have less to copy, but more
+    to multiply: products of an output with pixels outside its own window are left out of the sum.
+    Columns of a kernel must be next to each other, unless every output is a tile of its own.
+    """
     outputs, channels, high, wide = problem.kernel
     (down, right), (tall, broad) = problem.geometry.stride, problem.geometry.dilation
-    out = problem.x.new_empty(1, problem.records, problem.weights)
-    bytes_per_record = problem.x.element_size() * problem.window * problem.pixels
-    for block, part in problem.blocks(bytes_per_record, CACHE):
-        padded = _channels_last(part, extra_rows=0)
+    height, width = problem.g.shape[2:]
+    across = -(-width // tile)
+    missing = across * tile - width
+    columns, step = wide + (tile - 1) * right, right * channels
+
+    def write(few: Problem, out: Tensor) -> None:
+        padded = _channels_last(few, extra_columns=missing * right)
         image, row, pixel, channel = padded.stride()
         view = padded.as_strided(
-            (part.records, *part.g.shape[2:], high, wide, channels),
-            (image, row * down, pixel * right, row * tall, pixel * broad, channel),
+            (few.records, height, across, high, columns, channels),
+            (image, row * down, pixel * right * tile, row * tall, pixel * broad, channel),
             padded.storage_offset(),
         )
-        product = out[0, block].view(part.records, outputs, -1)
-        unfolded = view.reshape(part.records, problem.pixels, problem.window)
-        torch.bmm(pixel_rows(part.g).mT, unfolded, out=product)
-    return WrittenOut(out, (outputs, high, wide, channels), (0, 3, 1, 2))
+        unfolded = view.reshape(few.records, height * across, -1)
+        if tile == 1:
+            product = out[0].view(few.records, outputs, -1)
+            torch.bmm(pixel_rows(few.g).mT, unfolded, out=product)
+            return
+        g = F.pad(few.g, (0, missing)) if missing else few.g
+        rows = g.permute(0, 2, 3, 1).reshape(few.records, height * across, tile * outputs)
+        tiles = torch.bmm(rows.mT, unfolded).view(few.records, tile, outputs, high, -1)
+        total = out[0].view(few.records, outputs, high, -1)
+        first, *others = (
+            one[..., at * step : at * step + wide * channels]
+            for at, one in enumerate(tiles.unbind(1))
+        )
+        torch.add(first, others[0], out=total)
+        for other in others[1:]:
+            total.add_(other)
+
+    elements = high * columns * channels * (height * across + (tile > 1) * tile * outputs)
+    copied = problem.x.element_size() * elements
+    return written_in_cache(problem, copied, write, (outputs, high, wide, channels), (0, 3, 1, 2))
 
 
 def by_shifts_last(problem: Problem) -> WrittenOut:
     """No windows at all: with stride 1, every kernel tap is an offset into the padded image."""
     outputs, channels, high, wide = problem.kernel
     tall, broad = problem.geometry.dilation
-    out = problem.x.new_empty(high * wide, problem.records, outputs * channels)
-    bytes_per_record = problem.x.element_size() * (problem.x[0].numel() + problem.g[0].numel())
-    for block, part in problem.blocks(bytes_per_record, CACHE):
-        padded = _channels_last(part, extra_rows=1)
+
+    def write(few: Problem, out: Tensor) -> None:
+        padded = _channels_last(few, extra_rows=1)
         image, row, pixel, channel = padded.stride()
         width = padded.shape[2]
-        rows = pixel_rows(F.pad(part.g, (0, width - part.g.shape[3]))).mT
+        rows = pixel_rows(F.pad(few.g, (0, width - few.g.shape[3]))).mT
         for tap in range(high * wide):
             start = (tap // wide) * tall * row + (tap % wide) * broad * pixel
             shifted = padded.as_strided(
-                (part.records, rows.shape[2], channels), (image, pixel, channel), start
+                (few.records, rows.shape[2], channels), (image, pixel, channel), start
             )
-            torch.bmm(rows, shifted, out=out[tap, block].view(part.records, outputs, channels))
-    return WrittenOut(out, (high, wide, outputs, channels), (2, 3, 0, 1))
+            torch.bmm(rows, shifted, out=out[tap].view(few.records, outputs, channels))
+
+    copied = problem.x.element_size() * (problem.x[0].numel() + problem.g[0].numel())
+    shape = (high, wide, outputs, channels)
+    return written_in_cache(problem, copied, write, shape, (2, 3, 0, 1), parts=high * wide)
 
 
 def by_rows(problem: Problem, pixels_innermost: bool) -> WrittenOut:
@@ -177,33 +171,36 @@ def by_rows(problem: Problem, pixels_innermost: bool) -> WrittenOut:
     height, width = problem.g.shape[2:]
     rows = height + (high - 1) * tall // down
     bottom = max(0, down * rows - problem.x.shape[2] - top)
-    out = problem.x.new_empty(high, problem.records, outputs * channels * wide)
-    bytes_per_record = problem.x.element_size() * down * rows * width * channels * wide
-    for block, part in problem.blocks(bytes_per_record, CACHE):
-        padded = F.pad(part.x, (left, left, top, bottom))
+
+    def write(few: Problem, out: Tensor) -> None:
+        padded = F.pad(few.x, (left, left, top, bottom))
         if not padded.is_contiguous():
             padded = padded.contiguous()
         image, channel, row, pixel = padded.stride()
-        sizes, strides = [part.records, down], [image, row]
+        sizes, strides = [few.records, down], [image, row]
         space = [(rows, row * down), (width, pixel * right)]
         taps = [(channels, channel), (wide, pixel * broad)]
         inner = taps + space if pixels_innermost else space + taps
         view = padded.as_strided(
             (*sizes, *(n for n, _ in inner)), (*strides, *(s for _, s in inner))
         )
-        flat = view.reshape(part.records, down, inner[0][0] * inner[1][0], -1)
-        rows_out = pixel_rows(part.g).mT
+        flat = view.reshape(few.records, down, inner[0][0] * inner[1][0], -1)
+        rows_out = pixel_rows(few.g).mT
         for tap in range(high):
             phase, start = tap * tall % down, tap * tall // down * width
             pixels = slice(start, start + height * width)
             chosen = flat[:, phase, :, pixels].mT if pixels_innermost else flat[:, phase, pixels]
-            product = out[tap, block].view(part.records, outputs, channels * wide)
+            product = out[tap].view(few.records, outputs, channels * wide)
             torch.bmm(rows_out, chosen, out=product)
-    return WrittenOut(out, (high, outputs, channels, wide), (1, 2, 0, 3))
+
+    copied = problem.x.element_size() * down * rows * width * channels * wide
+    shape = (high, outputs, channels, wide)
+    return written_in_cache(problem, copied, write, shape, (1, 2, 0, 3), parts=high)
 
 
-def _channels_last(problem: Problem, extra_rows: int) -> Tensor:
+def _channels_last(problem: Problem, extra_rows: int = 0, extra_columns: int = 0) -> Tensor:
     """The padded images as contiguous [images, rows, columns, channels]."""
     top, left = problem.geometry.padding
     x = problem.x.permute(0, 2, 3, 1)
-    return F.pad(x, (0, 0, left, left, top, top + extra_rows)).contiguous()
+    pads = (0, 0, left, left + extra_columns, top, top + extra_rows)
+    return (F.pad(x, pads) if any(pads) else x).contiguous()

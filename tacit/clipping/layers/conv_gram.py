@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.clipping.layers.contributions import exact, guarded, summed_products
-from tacit.clipping.layers.conv_direct import CACHE, output_rows, pixel_rows, windows
+from tacit.clipping.layers.conv_direct import output_rows, pixel_rows, windows
 from tacit.clipping.layers.conv_geometry import Problem
 
 _BYTES = 8
 """Of one inner product."""
+_CACHE = 4 << 20
 
 
 def norms_by_windows(problem: Problem) -> Tensor:
@@ -21,7 +22,7 @@ def norms_by_windows(problem: Problem) -> Tensor:
     found = []
     groups = problem.geometry.groups
     size = _BYTES * groups * problem.pixels * (problem.pixels + problem.window)
-    for _, part in problem.blocks(size, CACHE):
+    for _, part in problem.blocks(size, _CACHE):
         inputs, outputs = exact(windows(part)), exact(output_rows(part))
         gram = torch.bmm(inputs.mT, inputs).mul_(torch.bmm(outputs.mT, outputs))
         terms = inputs.shape[1] + outputs.shape[1]
@@ -39,7 +40,7 @@ def norms_by_pixels(problem: Problem) -> Tensor:
     """
     found = []
     size = 4 * _BYTES * pixels_of(problem) ** 2
-    for _, part in problem.blocks(size, CACHE):
+    for _, part in problem.blocks(size, _CACHE):
         found.append(_norms_by_pixels(part))
     return torch.cat(found)
 

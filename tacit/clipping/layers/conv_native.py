@@ -10,8 +10,8 @@ from torch import Tensor
 from tacit import native
 from tacit.clipping.layers.contributions import guarded
 from tacit.clipping.layers.conv_compiled import FEWEST_CHANNELS, LANES
-from tacit.clipping.layers.conv_direct import WrittenOut
 from tacit.clipping.layers.conv_geometry import Problem
+from tacit.clipping.layers.conv_written import WrittenOut, rooms
 from tacit.native import Library
 from tacit.native.structures import Windows
 
@@ -90,9 +90,10 @@ def summed_by_winograd(problem: Problem, factors: Tensor) -> Tensor:
 
 def _written_out(problem: Problem, run: Callable[[Problem, Tensor | None], Tensor]) -> WrittenOut:
     outputs, channels, high, wide = problem.kernel
-    out = problem.x.new_empty(1, problem.records, problem.weights)
-    squares = run(problem, out)
-    return WrittenOut(out, (high, wide, channels, outputs), (3, 2, 0, 1), squares)
+    places = rooms(problem)
+    squares = torch.cat([run(some, room) for some, room in places])
+    pieces, shape = [room for _, room in places], (high, wide, channels, outputs)
+    return WrittenOut(pieces, shape, (3, 2, 0, 1), squares)
 
 
 def _run_winograd(problem: Problem, out: Tensor | None) -> Tensor:

@@ -16,13 +16,12 @@ from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.contributions import Contribution, Dense, Mergeable, raised, zeroed
 from tacit.clipping.layers.conv_direct import (
     WriteOut,
-    WrittenOut,
     by_groups,
     by_rows,
     by_shifts_last,
+    by_tiles,
     by_windows,
     by_windows_above_outputs,
-    by_windows_last,
 )
 from tacit.clipping.layers.conv_geometry import Problem
 from tacit.clipping.layers.conv_gram import norms_by_pixels, norms_by_windows, pixels_of
@@ -39,6 +38,7 @@ from tacit.clipping.layers.conv_native import (
     summed_by_winograd,
     sums_by_kernels,
 )
+from tacit.clipping.layers.conv_written import WrittenOut, squared_norms
 
 _WORTH_KEEPING = 4
 """Gradients are kept until the factors are known if they take at most so many times the memory
@@ -50,6 +50,9 @@ _MOVED_IN_CACHE, _MOVED = 12, 40
 
 _PRODUCT = 8
 """Bytes of an inner product."""
+
+_TILES = (2, 4)
+"""Outputs side by side that are worth taking together."""
 
 Measure = Callable[[Problem], Tensor]
 
@@ -89,7 +92,7 @@ class Kernels(Mergeable):
         if isinstance(result, Tensor):
             return result
         self._held = result
-        return result.squared_norms()
+        return result.squares
 
     def _algorithm(self, problem: Problem, way: _Way) -> Algorithm:
         def trial(records: int) -> None:
@@ -98,7 +101,6 @@ class Kernels(Mergeable):
             if isinstance(result, Tensor):
                 _summed(few, ones, problem.x.new_empty(problem.kernel))
             else:
-                result.squared_norms()
                 result.weighted(ones)
 
         run = partial(self._run, problem, way)
@@ -131,7 +133,12 @@ class Kernels(Mergeable):
     def silence(self, records: Tensor) -> None:
         held = self._held
         if isinstance(held, WrittenOut):
-            self._held = replace(held, parts=held.parts.masked_fill(records[None, :, None], 0))
+            each = records.split([piece.shape[1] for piece in held.pieces])
+            silenced = [
+                piece.masked_fill(some[None, :, None], 0)
+                for piece, some in zip(held.pieces, each, strict=True)
+            ]
+            self._held = replace(held, pieces=silenced)
         else:
             images = records.repeat_interleave(held.images)
             self._held = replace(held, x=zeroed(held.x, images), g=zeroed(held.g, images))
@@ -185,7 +192,11 @@ def _ways_to_write_out(problem: Problem) -> Iterator[tuple[str, float, WriteOut]
     if suits_winograd(problem):
         yield "Winograd", moved + _winograd_cost(problem), by_winograd
     high, wide = taps
-    yield "windows, channels last", cost(1, problem.window, 4 * unfolded), by_windows_last
+    yield "windows, channels last", cost(1, problem.window, 4 * unfolded), partial(by_tiles, tile=1)
+    for tile in _TILES if problem.geometry.dilation[1] == 1 else ():
+        shared = wide + (tile - 1) * problem.geometry.stride[1]
+        once = cost(1, high * shared * channels, 4 * unfolded * shared / (wide * tile))
+        yield f"tiles of {tile}", once, partial(by_tiles, tile=tile)
     along_rows = cost(high, channels * wide, 8 * unfolded / high)
     yield "rows", along_rows, partial(by_rows, pixels_innermost=True)
     yield "rows, taps last", along_rows, partial(by_rows, pixels_innermost=False)
@@ -226,8 +237,11 @@ def _ways_to_measure(problem: Problem) -> Iterator[tuple[str, float, int, Measur
     cost = 2 * pixels * (copied + pixels * problem.g.shape[1])
     yield "window products", once + cost, memory, norms_by_windows
     memory = 2 * item * (copied + problem.weights)
-    measure = partial(_raised, _norms_by_writing_out)
+    measure = partial(_raised, partial(_norms_by_writing_out, by_windows))
     yield "windows, twice", 3 * once + 8 * copied, memory, measure
+    if _planar(problem) and problem.images == 1:
+        measure = partial(_raised, partial(_norms_by_writing_out, partial(by_tiles, tile=1)))
+        yield "windows, channels last, twice", 3 * once + 4 * copied, memory, measure
 
 
 def _kernels_cost(problem: Problem) -> float:
@@ -261,8 +275,8 @@ def _by_record(way: WriteOut, problem: Problem) -> WrittenOut:
     if problem.images == 1 or way in (by_windows, by_windows_above_outputs, by_groups):
         return way(problem)
     written = way(problem.per_image)
-    summed = written.parts.unflatten(1, (-1, problem.images)).sum(2)
-    return replace(written, parts=summed, squares=None)
+    summed = written.joined().unflatten(1, (-1, problem.images)).sum(2)
+    return replace(written, pieces=[summed], squares=squared_norms(summed))
 
 
 def _raised(measure: Measure, problem: Problem) -> Tensor:
@@ -281,8 +295,8 @@ def _raised(measure: Measure, problem: Problem) -> Tensor:
     return raised(squares, sizes, problem.pixels)
 
 
-def _norms_by_writing_out(problem: Problem) -> Tensor:
+def _norms_by_writing_out(way: WriteOut, problem: Problem) -> Tensor:
     """Write the gradients out a few at a time and keep only their norms."""
     size = problem.x.element_size() * problem.weights
-    blocks = problem.blocks(size, 8 << 20)
-    return torch.cat([by_windows(part).squared_norms() for _, part in blocks])
+    blocks = problem.blocks(size, 4 << 20)
+    return torch.cat([way(part).squares for _, part in blocks])
