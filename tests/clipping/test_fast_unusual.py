@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.clipping.contract import Batch
 from tacit.clipping.engines import engine_for
 from tacit.clipping.fast import FastEngine
-from tacit.clipping.layers.normalisation import _by_image
+from tacit.clipping.layers.normalisation import _backward_by_image
 from tacit.clipping.rules import Automatic, Flat
 from tacit.config import Recipe
 from tacit.errors import ModelError
@@ -224,10 +224,31 @@ def test_a_large_mean_does_not_drown_the_scale_of_a_norm() -> None:
     x += 1000
     mean = x.unflatten(1, (2, 2)).mean((2, 3, 4))
     rstd = torch.ones_like(mean)
-    found = _by_image(x, g, mean, rstd)
-    exact = _by_image(x.double(), g.double(), mean.double(), rstd.double())
+    found = _backward_by_image(x, g, None, mean, rstd, True)
+    wide = (t.double() for t in (mean, rstd))
+    exact = _backward_by_image(x.double(), g.double(), None, *wide, True)
     for each, expected in zip(found, exact, strict=True):
+        assert each is not None and expected is not None
         torch.testing.assert_close(each.double(), expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("images", [3, 70])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_gradients_behind_a_norm_in_channels_last_are_those_of_torch(
+    scaled: bool, images: int
+) -> None:
+    sizes = (images, 8, 32, 32)
+    x, g = (torch.randn(sizes).double().contiguous(memory_format=torch.channels_last) for _ in "xg")
+    x.requires_grad_()
+    weight = torch.randn(8).double() if scaled else None
+    output, mean, rstd = torch.native_group_norm(x, weight, None, images, 8, 32 * 32, 2, 1e-5)
+    (expected,) = torch.autograd.grad(output, x, g)
+    with torch.no_grad():
+        found, scale, shift = _backward_by_image(x, g, weight, mean, rstd, True)
+        alone, *others = _backward_by_image(x, g, weight, mean, rstd, False)
+    assert found is not None and alone is None
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close([scale, shift], others)
 
 
 class ClassToken(nn.Module):
