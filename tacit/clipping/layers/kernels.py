@@ -287,10 +287,8 @@ def _raised(measure: Measure, problem: Problem) -> Tensor:
     """
     squares = measure(problem)
     wide = torch.promote_types(problem.x.dtype, torch.float32)
-    x, g = (
-        torch.linalg.vector_norm(t.reshape(problem.records, -1), dim=1, dtype=wide)
-        for t in (problem.x, problem.g)
-    )
+    apart = (t.unflatten(0, (problem.records, -1)) for t in (problem.x, problem.g))
+    x, g = (torch.linalg.vector_norm(t, dim=tuple(range(1, t.dim())), dtype=wide) for t in apart)
     sizes = x.mul_(g).mul_(math.sqrt(math.prod(problem.kernel[2:])))
     return raised(squares, sizes, problem.pixels)
 
