@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 from tacit import process_tuning
 from tacit.errors import RunError
-from tacit.process_tuning import tune_process, usable_processors
+from tacit.process_tuning import start_again_if_better, tune_process, usable_processors
 from tacit.progress import Watcher
 from tacit.sweep import train_all
 
@@ -46,6 +47,49 @@ def child(code: str, *arguments: str, **environment: str) -> str:
 def test_freed_buffers_are_kept_once_tuned() -> None:
     assert int(child(FAULTS, "plain")) > 1_000
     assert int(child(FAULTS, "tuned")) < 200
+
+
+AGAIN = """
+import os, sys
+from tacit.process_tuning import start_again_if_better
+print("started", flush=True)
+start_again_if_better()
+print(sys.argv[1:], os.environ["GLIBC_TUNABLES"], "torch" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the settings are glibc's")
+def test_a_program_starts_again_once_with_the_same_arguments() -> None:
+    none, other = "glibc.malloc.tcache_count=0", "glibc.malloc.check=0"
+    arguments = ("a b", "--c")
+    found = child(AGAIN, *arguments, GLIBC_TUNABLES=other)
+    assert found.splitlines() == ["started", "started", f"['a b', '--c'] {other}:{none} False"]
+    for decided in (none, "glibc.malloc.tcache_count=7"):
+        found = child(AGAIN, *arguments, GLIBC_TUNABLES=decided)
+        assert found.splitlines() == ["started", f"['a b', '--c'] {decided} False"]
+
+
+def test_the_command_is_what_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("tacit.__main__.start_again_if_better", lambda: started.append("again"))
+    monkeypatch.setattr("tacit.cli.main", lambda: started.append("command"))
+    (command,) = entry_points(group="console_scripts", name="tacit")
+    command.load()()
+    assert started == ["again", "command"]
+
+
+def test_without_glibc_nothing_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    def refused(*_: object) -> None:
+        raise AssertionError("started again")
+
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    monkeypatch.setattr("os.confstr", unknown, raising=False)
+    monkeypatch.setattr("os.execve", refused)
+    start_again_if_better()
+    assert "GLIBC_TUNABLES" not in os.environ
 
 
 @dataclass(frozen=True)

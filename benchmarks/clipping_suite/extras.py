@@ -38,7 +38,7 @@ def noise(threads: int) -> list[Json]:
         entry = CONTESTANTS[name]
         own = subprocess.run(
             [sys.executable, "-m", "clipping_suite.noise_speed", str(PARAMETERS), str(threads)],
-            env=variables(entry, threads),
+            env=variables(entry, threads, tuned=True),
             stdout=subprocess.PIPE,
             check=True,
         )

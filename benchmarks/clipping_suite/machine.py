@@ -18,6 +18,12 @@ def thread_variables(threads: int) -> dict[str, str]:
     return {name: str(threads) for name in names}
 
 
+def allocator_variables() -> dict[str, str]:
+    """Environment variables for what `tune_allocator` cannot change later (glibc): no caches of
+    small pieces, which keep large free buffers apart."""
+    return {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+
+
 def hold_to(threads: int) -> None:
     """Keep this process on as many cores as it may have threads; XLA counts cores."""
     allowed = sorted(os.sched_getaffinity(0))

@@ -55,7 +55,7 @@ def _method(results: Json) -> list[str]:
         f" {run['rounds']} rounds of at least",
         f"{run['steps']} timed steps after {run['warmup']} that warm up. Everyone has the same",
         "threads and the same allocator tuning (mallopt: M_MMAP_THRESHOLD and M_TRIM_THRESHOLD",
-        f"raised). {_TRIED[run['every_setting']]}",
+        f"raised; GLIBC_TUNABLES: no caches of small pieces). {_TRIED[run['every_setting']]}",
         "“Plain SGD, default” is the ordinary step",
         "without any of that; the best plain step is the faster of the two plain ones. Before a",
         "setting is timed, its clipped sum without noise is compared with that of tacit in pure",

@@ -13,7 +13,7 @@ from pathlib import Path
 from clipping_suite import job as job_module
 from clipping_suite.contestants import CONTESTANTS, Entry
 from clipping_suite.job import Answer, Job, Outcome
-from clipping_suite.machine import thread_variables
+from clipping_suite.machine import allocator_variables, thread_variables
 
 _SUITE = Path(__file__).resolve().parent.parent
 _FASTDP = "CLIPPING_SUITE_FASTDP"
@@ -47,7 +47,7 @@ class Environment:
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [*command, str(question), str(answer)],
-                env=variables(entry, job.threads) | self._for_peers(),
+                env=variables(entry, job.threads, job.tuned) | self._for_peers(),
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,
@@ -76,9 +76,10 @@ class Environment:
         }
 
 
-def variables(entry: Entry, threads: int) -> dict[str, str]:
-    """The environment of a contestant's process: where modules are, native or not, threads."""
+def variables(entry: Entry, threads: int, tuned: bool) -> dict[str, str]:
+    """The environment of a contestant's process: modules, native or not, threads, the allocator."""
     paths = [str(_SUITE)] if entry.peer else [str(_SUITE), str(_SUITE.parent)]
     inherited = {k: v for k, v in os.environ.items() if k != "TACIT_NATIVE"}
     own = {"PYTHONPATH": os.pathsep.join(paths)} | thread_variables(threads)
+    own |= allocator_variables() if tuned else {}
     return inherited | own | ({} if entry.native else {"TACIT_NATIVE": "0"})
