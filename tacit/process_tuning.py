@@ -20,6 +20,7 @@ _MMAP_THRESHOLDS = (1 << 30, 32 << 20)
 """The first is refused by C libraries that cap the value, the second by none."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _TUNABLES, _THREAD_CACHE = "GLIBC_TUNABLES", "glibc.malloc.tcache_count"
+_STARTED_AGAIN = "TACIT_STARTED_AGAIN"
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,21 @@ def start_again_if_better() -> None:
     Torch asks for aligned memory. What is cut off in front of it stays in a cache that glibc keeps
     for every thread, is given to small objects, and holds large free buffers apart: steps were seen
     to take up to twice the memory, and longer. Without that cache free buffers join. Nothing is
-    done where there is no glibc, or where the environment has a say in this already.
+    done where there is no glibc, where the environment has a say in this already, or where a
+    program could not be read again: one that comes through the standard input.
     """
-    told = os.environ.get(_TUNABLES, "")
-    if not (sys.executable and _has_glibc()) or _THREAD_CACHE in told:
+    before = os.environ.pop(_STARTED_AGAIN, None)  # glibc hides its settings from some programs
+    told, given = os.environ.get(_TUNABLES, ""), sys.orig_argv[1:]
+    if before or _THREAD_CACHE in told or not (sys.executable and _has_glibc()):
         return
-    tunables = ":".join(filter(None, (told, f"{_THREAD_CACHE}=0")))
-    command = [sys.executable, *sys.orig_argv[1:]]
+    if not given or given[0] == "-":
+        return
+    settings = {
+        _TUNABLES: ":".join(filter(None, (told, f"{_THREAD_CACHE}=0"))),
+        _STARTED_AGAIN: "yes",
+    }
     with suppress(OSError):
-        os.execve(sys.executable, command, os.environ | {_TUNABLES: tunables})
+        os.execve(sys.executable, [sys.executable, *given], os.environ | settings)
 
 
 def _has_glibc() -> bool:

@@ -5,6 +5,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -64,6 +65,8 @@ def test_a_program_starts_again_once_with_the_same_arguments() -> None:
     arguments = ("a b", "--c")
     found = child(AGAIN, *arguments, GLIBC_TUNABLES=other)
     assert found.splitlines() == ["started", "started", f"['a b', '--c'] {other}:{none} False"]
+    again = child(AGAIN, *arguments, GLIBC_TUNABLES=other, TACIT_STARTED_AGAIN="yes")
+    assert again.splitlines() == ["started", f"['a b', '--c'] {other} False"]
     for decided in (none, "glibc.malloc.tcache_count=7"):
         found = child(AGAIN, *arguments, GLIBC_TUNABLES=decided)
         assert found.splitlines() == ["started", f"['a b', '--c'] {decided} False"]
@@ -78,18 +81,37 @@ def test_the_command_is_what_starts_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert started == ["again", "command"]
 
 
-def test_without_glibc_nothing_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Commands that would have been started in place of this process, whose environment is bare."""
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr("os.execve", lambda _, command, __: commands.append(command))
+    for name in ("GLIBC_TUNABLES", "TACIT_STARTED_AGAIN"):
+        monkeypatch.delenv(name, raising=False)
+    return commands
+
+
+def test_without_glibc_nothing_is_started_again(
+    started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(_: str) -> str:
         raise ValueError("unrecognized configuration name")
 
-    def refused(*_: object) -> None:
-        raise AssertionError("started again")
-
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     monkeypatch.setattr("os.confstr", unknown, raising=False)
-    monkeypatch.setattr("os.execve", refused)
     start_again_if_better()
-    assert "GLIBC_TUNABLES" not in os.environ
+    assert not started
+
+
+@pytest.mark.parametrize(
+    ("given", "again"), [([], False), (["-"], False), (["-m", "tacit"], True), (["tacit"], True)]
+)
+def test_what_cannot_be_read_twice_is_not_started_again(
+    given: list[str], again: bool, started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.confstr", lambda _: "glibc 2.36", raising=False)
+    monkeypatch.setattr("sys.orig_argv", ["python", *given])
+    start_again_if_better()
+    assert started == ([[sys.executable, *given]] if again else [])
 
 
 @dataclass(frozen=True)

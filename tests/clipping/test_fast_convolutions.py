@@ -76,6 +76,33 @@ def test_every_algorithm(problem: Problem) -> None:
         algorithm.trial(problem.records)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [6, 8, 12])
+def test_pixels_that_no_output_has_seen_do_not_matter(size: int, dtype: torch.dtype) -> None:
+    """Not even where they are infinite, which a gradient of zero would not silence."""
+    torch.manual_seed(0)
+    last = torch.channels_last
+    x = torch.randn(2, 16, size, size, dtype=dtype).contiguous(memory_format=last)
+    sizes = (2, 16, *[(size - 3) // 2 + 1] * 2)
+    g = torch.randn(sizes, dtype=dtype).contiguous(memory_format=last)
+    problem = Problem(x, g, (16, 16, 3, 3), Geometry((2, 2), (0, 0), (1, 1), 1), 2)
+    expected = by_loop(problem)
+    x[0, :, -1], x[0, :, :, -1] = torch.inf, torch.inf
+    for index, name in enumerate(names(problem)):
+        squares = Kernels(problem, CHOOSER)._algorithms(problem)[index].run()
+        torch.testing.assert_close(squares, expected.flatten(1).square().sum(1), msg=name)
+
+
+def test_gradients_of_every_image_count_as_memory() -> None:
+    """Where a way writes those of a record's images apart and adds them up afterwards."""
+    x, g = torch.randn(6, 4, 9, 9), torch.randn(6, 5, 7, 7)
+    problem = Problem(x, g, (5, 4, 3, 3), Geometry((1, 1), (0, 0), (1, 1), 1), 2)
+    one = 4 * 2 * problem.weights
+    memory = {a.name: a.memory for a in Kernels(problem, CHOOSER)._algorithms(problem) if a.keeps}
+    assert memory["windows"] == memory["groups"] == one
+    assert memory["rows"] == memory["tiles of 2"] == 7 * one
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(problems())
 def test_silenced_records_are_gone(problem: Problem) -> None:
@@ -192,6 +219,31 @@ def test_gradients_are_kept_only_where_a_whole_batch_shows_it_to_be_worth_it(
     given_back.clear()
     assert chooser.pick(("in a cache", kept), 500, choices(1 << 10)).name == "kept"
     assert len(given_back) == 3
+
+
+def test_times_of_other_numbers_of_records_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An algorithm that a large batch has no room for may be tried with a smaller one."""
+    seconds = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: seconds)
+
+    def takes(each: float) -> Callable[[int], None]:
+        def trial(records: int) -> None:
+            nonlocal seconds
+            seconds += each * records
+
+        return trial
+
+    def choices(memory: int) -> list[Algorithm]:
+        return [
+            Algorithm(name, 1e5, most, False, lambda: torch.zeros(1), takes(each))
+            for name, each, most in (("fast", 1.0, 1), ("usual", 2.0, 1), ("slow", 3.0, memory))
+        ]
+
+    chooser = Chooser(deterministic=False, memory_ceiling=10)
+    assert chooser.pick("numbers", 300, choices(100)).name == "fast"
+    assert chooser.pick("numbers", 40, choices(1)).name == "fast"
 
 
 def test_a_moment_in_which_the_machine_is_held_up_decides_nothing(

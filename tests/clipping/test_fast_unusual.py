@@ -219,6 +219,20 @@ def test_group_norm_may_come_first_in_channels_last_format(dtype: torch.dtype) -
     torch.testing.assert_close(found, oracle)
 
 
+def test_sums_in_half_precision_do_not_overflow() -> None:
+    """Neither those of scale and shift nor the input's gradient, which is made of them."""
+    sizes, last = (2, 8, 48, 48), torch.channels_last
+    x, g = (torch.randn(sizes).mul(20).half().contiguous(memory_format=last) for _ in "xg")
+    x.mul_(500)
+    weight = torch.ones(8).half()
+    _, mean, rstd = torch.native_group_norm(x, weight, None, 2, 8, 48 * 48, 2, 1e-5)
+    found = _backward_by_image(x, g, weight, mean, rstd, True)
+    wide = (t.double() for t in (x, g, weight, mean, rstd))
+    for each, expected in zip(found, _backward_by_image(*wide, True), strict=True):
+        assert each is not None and expected is not None and each.dtype == torch.float16
+        torch.testing.assert_close(each.double(), expected, atol=1e-2, rtol=1e-2)
+
+
 def test_a_large_mean_does_not_drown_the_scale_of_a_norm() -> None:
     x, g = (torch.randn(3, 4, 5, 5).contiguous(memory_format=torch.channels_last) for _ in "xg")
     x += 1000

@@ -6,10 +6,14 @@ import copy
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 from tacit import native
 from tacit.clipping.fast import FastEngine
@@ -35,6 +39,7 @@ def assert_same(ours: Function, theirs: Function, x: Tensor) -> None:
     x.requires_grad_()
     found, expected = ours(x), theirs(x)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(found.signbit() & found.isfinite(), expected.signbit() & expected.isfinite())
     form = LAST if x.dim() == 4 else torch.contiguous_format
     some = torch.randn(found.shape)
     for g in (some, some.contiguous(memory_format=form), torch._neg_view(some)):
@@ -104,6 +109,81 @@ def test_other_tensors_are_left_to_torch(kernels: Library) -> None:
     for left in (x.detach(), x.double(), x[:, ::2], x.transpose(2, 3)):
         assert selecting.relu(left) is NotImplemented
     assert selecting.relu(x, inplace=True) is NotImplemented
+
+
+def test_numbers_in_other_layouts_are_left_to_torch(kernels: Library) -> None:
+    x = torch.randn(4, 16).relu().requires_grad_()
+    nested = torch.nested.nested_tensor([torch.randn(3), torch.randn(2)], requires_grad=True)
+    for left in (x.to_sparse_csr(), x.to_sparse(), x.to_mkldnn(), nested):
+        assert selecting.relu(left) is NotImplemented
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        assert selecting.relu(dual) is NotImplemented
+
+
+def test_windows_given_in_another_way_are_left_to_torch(kernels: Library) -> None:
+    x = torch.randn(2, 16, 8, 8, requires_grad=True).to(memory_format=LAST)
+    assert selecting.max_pool2d(x, np.int64(2)) is NotImplemented  # type: ignore[arg-type]
+    assert selecting.max_pool2d(x, 2, np.int64(2)) is NotImplemented  # type: ignore[arg-type]
+
+
+def test_hooks_on_saved_tensors_change_nothing(kernels: Library) -> None:
+    """They may keep a float in fewer bits, but not bits that tell which numbers were dropped."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, 8, 8).to(memory_format=LAST).requires_grad_()
+
+    def slopes(relu: Function, pool: Function) -> Tensor:
+        with saved_tensors_hooks(lambda t: t.bfloat16(), lambda t: t.float()):
+            found = pool(relu(x))
+        return torch.autograd.grad(found.sum(), x)[0]
+
+    ours = slopes(selecting.relu, lambda x: taken(selecting.max_pool2d(x, 2)))
+    assert torch.equal(ours, torch.autograd.grad(F.max_pool2d(torch.relu(x), 2).sum(), x)[0])
+
+
+def test_several_gradients_at_once(kernels: Library) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, 8, 8).to(memory_format=LAST).requires_grad_()
+    y = taken(selecting.max_pool2d(taken(selecting.relu(x)), 2))
+    several = torch.randn(3, *y.shape)
+    found = torch.autograd.grad(y, x, several, is_grads_batched=True, retain_graph=True)[0]
+    each = [torch.autograd.grad(y, x, g, retain_graph=True)[0] for g in several]
+    torch.testing.assert_close(found, torch.stack(each), rtol=0, atol=0)
+
+
+class _Checkpointed(nn.Module):
+    """No rule covers its parameter, and its number cannot be told under a transform."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        float(x.sum())
+        found: Tensor = checkpoint(self.body, x, use_reentrant=False)
+        return found
+
+    def body(self, x: Tensor) -> Tensor:
+        return torch.relu(self.weight.sin() * x)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_checkpoint_in_a_module_that_runs_record_by_record(kernels: Library) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(_Checkpointed(), nn.Linear(9, 2))
+
+    def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        outputs: Tensor = model(batch[0])
+        return outputs.square().sum(1)
+
+    x = torch.randn(3, 9)
+    found = FastEngine(model, Flat(0.5)).clipped_sum(loss, [(x,)], views=1).vector
+    expected = torch.zeros_like(found)
+    for row in x.split(1):
+        slopes = torch.autograd.grad(loss(model, (row,)).sum(), [*model.parameters()])
+        whole = torch.cat([slope.flatten() for slope in slopes])
+        expected += whole * (0.5 / whole.norm()).clamp_max(1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)
 
 
 def test_gradients_are_differentiable(kernels: Library) -> None:

@@ -75,17 +75,17 @@ class Chooser:
         fitting = [a for a in fitting if a.cost <= _NOT_WORTH_A_TRIAL * least]
         few = min(records, max(_FEW_RECORDS, math.ceil(_ENOUGH_WORK / least)))
         finalists = [
-            self._fastest(alike, (key, "few records"), few)
+            self._fastest(alike, (key, few), few)
             for keeps in (False, True)
             if (alike := [a for a in fitting if a.keeps is keeps])
         ]
         if max(a.memory for a in finalists) <= _CACHED:
-            return self._fastest(finalists, (key, "few records"), few)
+            return self._fastest(finalists, (key, few), few)
         if len(finalists) == 1:
             return finalists[0]
         # What is kept leaves the processor's cache: only all records tell.
         again, kept = finalists
-        times = self._times(finalists, (key, "all records"), records)
+        times = self._times(finalists, (key, records, "all"), records)
         return kept if times[kept.name] < _WORTH_KEEPING * times[again.name] else again
 
     def _fastest(self, algorithms: Sequence[Algorithm], key: Hashable, records: int) -> Algorithm:

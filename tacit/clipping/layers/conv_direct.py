@@ -110,9 +110,10 @@ def by_tiles(problem: Problem, tile: int) -> WrittenOut:
     across = -(-width // tile)
     missing = across * tile - width
     columns, step = wide + (tile - 1) * right, right * channels
+    seen = (width - 1) * right + wide
 
     def write(few: Problem, out: Tensor) -> None:
-        padded = _channels_last(few, extra_columns=missing * right)
+        padded = _channels_last(few, extra_columns=missing * right, seen=seen)
         image, row, pixel, channel = padded.stride()
         view = padded.as_strided(
             (few.records, height, across, high, columns, channels),
@@ -198,9 +199,18 @@ def by_rows(problem: Problem, pixels_innermost: bool) -> WrittenOut:
     return written_in_cache(problem, copied, write, shape, (1, 2, 0, 3), parts=high)
 
 
-def _channels_last(problem: Problem, extra_rows: int = 0, extra_columns: int = 0) -> Tensor:
-    """The padded images as contiguous [images, rows, columns, channels]."""
+def _channels_last(
+    problem: Problem, extra_rows: int = 0, extra_columns: int = 0, seen: int = 0
+) -> Tensor:
+    """The padded images as contiguous [images, rows, columns, channels].
+
+    Extra columns follow those that some output has `seen`. What lies behind is left out: a gradient
+    of zero would not silence a number there that is not finite.
+    """
     top, left = problem.geometry.padding
-    x = problem.x.permute(0, 2, 3, 1)
-    pads = (0, 0, left, left + extra_columns, top, top + extra_rows)
+    x, behind = problem.x.permute(0, 2, 3, 1), left
+    if extra_columns:
+        x = x[:, :, : max(0, seen - left)]
+        behind = seen - left - x.shape[2] + extra_columns
+    pads = (0, 0, left, behind, top, top + extra_rows)
     return (F.pad(x, pads) if any(pads) else x).contiguous()

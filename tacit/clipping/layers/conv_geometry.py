@@ -100,6 +100,25 @@ class Problem:
         """The same with every image its own record."""
         return replace(self, records=self.x.shape[0])
 
+    def starts(self, dim: int) -> list[int]:
+        """Where the first window puts each tap of one spatial dimension."""
+        dilation, padding = self.geometry.dilation[dim], self.geometry.padding[dim]
+        return [tap * dilation - padding for tap in range(self.kernel[2 + dim])]
+
+    @property
+    def seen(self) -> Tensor:
+        """The images with zeros where no tap ever is: factors of zero do not silence infinity."""
+        x, ones = self.x, (1,) * len(self.geometry.stride)
+        if self.geometry.stride == self.geometry.dilation == ones:
+            return x
+        for dim, step in enumerate(self.geometry.stride):
+            outputs = range(self.g.shape[2 + dim])
+            met = {start + step * output for start in self.starts(dim) for output in outputs}
+            unseen = [place for place in range(x.shape[2 + dim]) if place not in met]
+            if unseen:
+                x = x.index_fill(2 + dim, torch.tensor(unseen, device=x.device), 0)
+        return x
+
     def part(self, start: int, stop: int) -> Problem:
         """The same for a range of records."""
         images = slice(start * self.images, stop * self.images)

@@ -52,7 +52,7 @@ def pixels_of(problem: Problem) -> int:
 
 
 def _norms_by_pixels(problem: Problem) -> Tensor:
-    inputs, outputs = exact(pixel_rows(problem.x)), exact(pixel_rows(problem.g))
+    inputs, outputs = exact(pixel_rows(problem.seen)), exact(pixel_rows(problem.g))
     products = torch.bmm(outputs, outputs.mT)
     sizes = products.diagonal(dim1=1, dim2=2).mul(_window_sizes(problem, inputs))
     pairs = products.view(-1, *problem.g.shape[2:] * 2)
@@ -79,16 +79,10 @@ def _window_sizes(problem: Problem, inputs: Tensor) -> Tensor:
     return F.conv2d(pixels, ones, None, *options).flatten(1)
 
 
-def _starts(problem: Problem, dim: int) -> list[int]:
-    """Where the first window puts each tap of one dimension."""
-    dilation, padding = problem.geometry.dilation[dim], problem.geometry.padding[dim]
-    return [tap * dilation - padding for tap in range(problem.kernel[2 + dim])]
-
-
 def _phases(problem: Problem, dim: int) -> list[int]:
     """Remainders of positions by the stride, in one dimension, that some tap meets."""
     step, size = problem.geometry.stride[dim], problem.x.shape[2 + dim]
-    return sorted({start % step for start in _starts(problem, dim) if start % step < size})
+    return sorted({start % step for start in problem.starts(dim) if start % step < size})
 
 
 def _added_over_taps(problem: Problem, pairs: Tensor, dim: int, phase: int) -> Tensor:
@@ -99,7 +93,7 @@ def _added_over_taps(problem: Problem, pairs: Tensor, dim: int, phase: int) -> T
     shape = list(pairs.shape)
     shape[1 + dim] = shape[3 + dim] = inputs
     total = pairs.new_zeros(shape)
-    for start in _starts(problem, dim):
+    for start in problem.starts(dim):
         if start % step != phase:
             continue
         moved = start // step

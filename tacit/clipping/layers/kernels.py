@@ -164,7 +164,8 @@ def _ways(problem: Problem) -> Iterator[_Way]:
     kept = item * problem.records * problem.weights
     if kept <= _WORTH_KEEPING * operands:
         for name, cost, way in _ways_to_write_out(problem):
-            yield _Way(name, cost, kept, True, partial(_by_record, way))
+            times = 1 if _joins_images(way, problem) else 2 * problem.images + 1
+            yield _Way(name, cost, times * kept, True, partial(_by_record, way))
     for name, cost, memory, measure in _ways_to_measure(problem):
         yield _Way(name, cost, memory, False, measure)
 
@@ -270,9 +271,14 @@ def _planar(problem: Problem) -> bool:
     return len(problem.kernel) == 4 and problem.geometry.groups == 1
 
 
+def _joins_images(way: WriteOut, problem: Problem) -> bool:
+    """Whether a way adds up the gradients of a record's images, if there are several."""
+    return problem.images == 1 or way in (by_windows, by_windows_above_outputs, by_groups)
+
+
 def _by_record(way: WriteOut, problem: Problem) -> WrittenOut:
     """Write out, also by a way that only knows one image per record."""
-    if problem.images == 1 or way in (by_windows, by_windows_above_outputs, by_groups):
+    if _joins_images(way, problem):
         return way(problem)
     written = way(problem.per_image)
     summed = written.joined().unflatten(1, (-1, problem.images)).sum(2)
@@ -286,11 +292,19 @@ def _raised(measure: Measure, problem: Problem) -> Tensor:
     of all windows, and no pixel is in more windows than a kernel has taps.
     """
     squares = measure(problem)
-    wide = torch.promote_types(problem.x.dtype, torch.float32)
-    apart = (t.unflatten(0, (problem.records, -1)) for t in (problem.x, problem.g))
-    x, g = (torch.linalg.vector_norm(t, dim=tuple(range(1, t.dim())), dtype=wide) for t in apart)
-    sizes = x.mul_(g).mul_(math.sqrt(math.prod(problem.kernel[2:])))
+    sizes = _norms(problem, problem.x)
+    if not sizes.isfinite().all():
+        sizes = _norms(problem, problem.seen)
+    sizes *= _norms(problem, problem.g) * math.sqrt(math.prod(problem.kernel[2:]))
     return raised(squares, sizes, problem.pixels)
+
+
+def _norms(problem: Problem, images: Tensor) -> Tensor:
+    """Of every record's images."""
+    apart = images.unflatten(0, (problem.records, -1))
+    wide = torch.promote_types(images.dtype, torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(apart, dim=tuple(range(1, apart.dim())), dtype=wide)
+    return norms
 
 
 def _norms_by_writing_out(way: WriteOut, problem: Problem) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit import native
-from tacit.clipping.layers.contributions import Dense
+from tacit.clipping.layers.contributions import Dense, widened
 from tacit.clipping.layers.operation import Gradients, Match, Operation, Placement, Saved
 from tacit.clipping.layers.slots import Slot, Slots
 from tacit.errors import ModelError
@@ -220,12 +220,12 @@ def _backward_by_image(
     step = max(1, _BLOCK // (x.element_size() * x[0].numel()))
     for start in range(0, len(x), step):
         part = slice(start, start + step)
-        inputs, outputs = _pixels_first(x[part]), _pixels_first(g[part])
-        spread = rstd[part].repeat_interleave(each, 1)
-        centred = inputs - mean[part].repeat_interleave(each, 1).unsqueeze(1)
+        inputs, outputs = (widened(_pixels_first(t[part])) for t in (x, g))
+        mid, spread = (widened(t[part]).repeat_interleave(each, 1) for t in (mean, rstd))
+        centred = inputs - mid.unsqueeze(1)
         scale, shift = (centred * outputs).sum(1).mul_(spread), outputs.sum(1)
-        scales.append(scale)
-        shifts.append(shift)
+        scales.append(scale.to(x.dtype))
+        shifts.append(shift.to(x.dtype))
         if result is None:
             continue
         slopes = spread if weight is None else spread * weight
@@ -233,7 +233,11 @@ def _backward_by_image(
         means = (t.div_(-terms).repeat_interleave(each, 1) for t in by_group)
         tilt, offset = (t.unsqueeze(1) for t in means)
         torch.addcmul(offset, centred, tilt.mul_(spread.unsqueeze(1)), out=centred)
-        torch.addcmul(centred, outputs, slopes.unsqueeze(1), out=_pixels_first(result[part]))
+        target, slopes = _pixels_first(result[part]), slopes.unsqueeze(1)
+        if target.dtype == centred.dtype:
+            torch.addcmul(centred, outputs, slopes, out=target)
+        else:
+            target.copy_(centred.addcmul_(outputs, slopes))
     return result, torch.cat(scales), torch.cat(shifts)
 
 

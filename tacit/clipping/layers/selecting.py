@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
-from torch.autograd import Function
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
+from torch.autograd import Function, forward_ad
 
 from tacit import native
 from tacit.clipping.layers.conv_compiled import LANES
@@ -47,11 +47,16 @@ def max_pool2d(
 ) -> Any:
     """Replacement for `torch.nn.functional.max_pool2d`, where windows do not overlap."""
     with torch._C.DisableTorchFunction():
-        window, step = spread(kernel_size, 2), spread(kernel_size if stride is None else stride, 2)
-        plain = spread(padding, 2) == (0, 0) and spread(dilation, 2) == (1, 1) and step == window
-        plain = plain and len(window) == 2 and not (ceil_mode or return_indices)
         kernels = _kernels_for(input)
-        if kernels is None or not plain or input.dim() != 4:
+        if kernels is None or input.dim() != 4 or ceil_mode or return_indices:
+            return NotImplemented
+        try:
+            window = spread(kernel_size, 2)
+            step = window if stride is None else spread(stride, 2)
+            around = (spread(padding, 2), spread(dilation, 2))
+        except TypeError:  # given in a way that is not known here
+            return NotImplemented
+        if len(window) != 2 or step != window or around != ((0, 0), (1, 1)):
             return NotImplemented
         _, channels, height, width = input.shape
         high, wide = window
@@ -64,15 +69,14 @@ def max_pool2d(
 
 def _kernels_for(x: Tensor) -> Library | None:
     """The compiled kernels, where they know such numbers and are worth a call."""
-    if type(x) is not Tensor or x.dtype != torch.float32 or not x.is_cpu or x.is_neg():
+    if type(x) is not Tensor or x.layout is not torch.strided or x.is_nested:
         return None
-    if (
-        x.numel() < _FEWEST
-        or torch.is_autocast_enabled("cpu")
-        or peek_interpreter_stack() is not None
-    ):
+    if x.dtype != torch.float32 or not x.is_cpu or x.is_neg() or not x.requires_grad:
         return None
-    return native.active() if x.requires_grad else None
+    transformed = peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    if x.numel() < _FEWEST or torch.is_autocast_enabled("cpu") or transformed:
+        return None
+    return native.active()
 
 
 def _applied(function: type[Function], *arguments: object) -> Tensor:
@@ -82,44 +86,44 @@ def _applied(function: type[Function], *arguments: object) -> Tensor:
 
 
 class _Rectified(Function):
+    """What is kept is bits, and not for hooks on saved tensors, which may round what they keep."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernels: Library, form: torch.memory_format) -> Tensor:
-        output, dropped = kernels.rectified(x)
-        ctx.save_for_backward(dropped)
+        output, ctx.dropped = kernels.rectified(x)
         ctx.kernels, ctx.form = kernels, form
         return output
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (dropped,) = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
-            if _only_torch():
-                below = which_dropped(dropped, g.shape, ctx.form)
+            if _only_torch(g):
+                below = which_dropped(ctx.dropped, g.shape, ctx.form)
                 return g.masked_fill(below, 0), None, None
-            return ctx.kernels.rectified_back(g.resolve_neg(), dropped, ctx.form), None, None
+            slopes = g.resolve_neg()
+            return ctx.kernels.rectified_back(slopes, ctx.dropped, ctx.form), None, None
 
 
 class _Largest(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernels: Library, window: tuple[int, int]) -> Tensor:
-        output, taps = kernels.largest(x, window)
-        ctx.save_for_backward(taps)
+        output, ctx.taps = kernels.largest(x, window)
         ctx.kernels, ctx.window, ctx.size = kernels, window, x.shape
         return output
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (taps,) = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
-            if _only_torch():
-                return _spread_out(g, taps, ctx.size, ctx.window), None, None
+            if _only_torch(g):
+                return _spread_out(g, ctx.taps, ctx.size, ctx.window), None, None
             slopes = g.resolve_neg()
-            return ctx.kernels.largest_back(slopes, taps, ctx.size, ctx.window), None, None
+            return ctx.kernels.largest_back(slopes, ctx.taps, ctx.size, ctx.window), None, None
 
 
-def _only_torch() -> bool:
+def _only_torch(g: Tensor) -> bool:
     """Whether a backward pass is itself to be differentiated, or taken for several gradients."""
-    return torch.is_grad_enabled() or peek_interpreter_stack() is not None
+    several = peek_interpreter_stack() is not None or is_legacy_batchedtensor(g)
+    return torch.is_grad_enabled() or several
 
 
 def _spread_out(g: Tensor, taps: Tensor, size: torch.Size, window: tuple[int, int]) -> Tensor:
@@ -129,5 +133,5 @@ def _spread_out(g: Tensor, taps: Tensor, size: torch.Size, window: tuple[int, in
     down, across = g.shape[2:]
     chosen = taps.view(*taps.shape[:3], 1, across, 1) == numbers
     slopes = g.unsqueeze(3).unsqueeze(-1).where(chosen, 0)
-    covered = slopes.flatten(4).flatten(2, 3)
+    covered = slopes.reshape(*g.shape[:2], down * high, across * wide)
     return F.pad(covered, (0, width - across * wide, 0, height - down * high))

@@ -43,9 +43,8 @@ void rectify(const float *x, std::int64_t count, float *y, std::uint32_t *droppe
             Words bits = {};
             for (int k = 0; k < kBits; k++) {
                 const Lanes value = load(x + kRectifiedWords * k + w);
-                const Ints below = value <= 0;
-                store(y + kRectifiedWords * k + w, below ? Lanes{} : value);
-                bits |= Words(below) & (1u << k);
+                store(y + kRectifiedWords * k + w, value < 0 ? Lanes{} : value);
+                bits |= Words(value <= 0) & (1u << k);
             }
             std::memcpy(dropped + w, &bits, sizeof bits);
         }
@@ -53,9 +52,8 @@ void rectify(const float *x, std::int64_t count, float *y, std::uint32_t *droppe
     }
     std::memset(dropped, 0, sizeof(std::uint32_t) * kRectifiedWords);
     for (std::int64_t i = 0; i < count; i++) {
-        const bool below = x[i] <= 0;
-        y[i] = below ? 0.0f : x[i];
-        dropped[i % kRectifiedWords] |= std::uint32_t(below) << (i / kRectifiedWords);
+        y[i] = x[i] < 0 ? 0.0f : x[i];
+        dropped[i % kRectifiedWords] |= std::uint32_t(x[i] <= 0) << (i / kRectifiedWords);
     }
 }
 
