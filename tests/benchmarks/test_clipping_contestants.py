@@ -91,7 +91,7 @@ def test_some_records_are_clipped_and_others_are_not() -> None:
         assert worker.deviation(sums, scaled) > 1e-3
 
 
-def test_a_wrong_sum_is_reported_and_not_timed(tmp_path: Path) -> None:
+def test_a_wrong_sum_is_reported_and_its_time_is_not(tmp_path: Path) -> None:
     job = job_for(tmp_path, "ours-torch", named("mlp", 4))
     with np.load(job.expected) as stored:
         changed = {name: 1.1 * stored[name] for name in stored.files}
