@@ -18,7 +18,7 @@ _READING = (
     "What a private step costs beside its clipping is fixed: noise for every parameter, and some",
     "hundred microseconds of Python in which the other cores wait. The shorter the plain step, the",
     "more that weighs; the MLP's takes a few milliseconds, and without compiled kernels its noise",
-    "a third of that: it comes from a ChaCha20 keystream, and takes torch some twenty passes.",
+    "a quarter of that: it comes from a ChaCha20 keystream, and takes torch some twenty passes.",
     "Peers draw theirs from torch's own generator, whose seed has 64 bits.",
 )
 _TRIED = {
