@@ -19,6 +19,7 @@ from tacit.clipping.contract import (
 )
 from tacit.clipping.layers import ALONE, QUICKER, READERS, REWRITES, RULES
 from tacit.clipping.layers.axis import Axis, Rows, rows_of
+from tacit.clipping.layers.chains import chains_among
 from tacit.clipping.layers.choice import Chooser, give_back_memory
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
@@ -143,6 +144,7 @@ class FastEngine:
         self._slots = Slots({name: named[name] for name in self.layout.names}, self.layout)
         self._suspects = suspects_among(structure.modules)
         self._units: dict[str, Unit] = {}
+        self._chains = chains_among(structure.modules, self._slots)
         self._known: dict[Hashable, Axis] = {}
         self._declined: set[Hashable] = set()
         self._steady = self._readable = False
@@ -173,7 +175,9 @@ class FastEngine:
             before = World(self._structure)
             recording = self._intercepted(loss, batch, rows, slots, before)
             odd = self._units or recording.moved or before.buffers_changed
-            self._readable = not (odd or recording.better_intercepted)
+            chained = {name for chains in self._chains for name in chains.names}
+            all_chained = chained.issuperset(use.name for use in recording.uses)
+            self._readable = not (odd or recording.better_intercepted or all_chained)
             if not self._readable:
                 return recording
             recording.discard()
@@ -258,8 +262,10 @@ class FastEngine:
         """Run forward and backward; the parameters that were reached past every rule."""
         units = self._units.values()
         rewrites = REWRITES if units else {**REWRITES, **QUICKER}
-        with torch.enable_grad(), intercepted(recording, units, RULES, rewrites, ALONE):
+        replacements = units or (self._chains if self._steady else ())
+        with torch.enable_grad(), intercepted(recording, replacements, RULES, rewrites, ALONE):
             losses = loss(self._model, batch)
+            recording.doubt_if_moved()
             with torch._C.DisableTorchFunction():
                 check_losses(losses, recording.rows.count)
                 if not losses.requires_grad:

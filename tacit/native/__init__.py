@@ -4,8 +4,17 @@ They are built with the package where there is a C++ compiler. `TACIT_NATIVE=0` 
 turns them off.
 """
 
-from tacit.native.library import Library
+from tacit.native.library import TAG_KEY_WORDS, Library
 from tacit.native.loading import active, available, limited_to
 from tacit.native.products import Product, Products, readable
 
-__all__ = ["Library", "Product", "Products", "active", "available", "limited_to", "readable"]
+__all__ = [
+    "TAG_KEY_WORDS",
+    "Library",
+    "Product",
+    "Products",
+    "active",
+    "available",
+    "limited_to",
+    "readable",
+]

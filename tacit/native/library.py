@@ -9,15 +9,18 @@ import torch
 from torch import Tensor
 
 from tacit.native import structures
+from tacit.native.affine import Affine
 from tacit.native.calls import check, packed
 from tacit.native.convolutions import Convolutions
 from tacit.native.products import Products
 from tacit.native.selections import Selections
 
 _GROUP = 256
+_TAG_PIECE = 4 * 4096
+TAG_KEY_WORDS = 4096 + 3 * 32
 
 
-class Library(Convolutions, Selections):
+class Library(Affine, Convolutions, Selections):
     """The compiled kernels for one instruction set.
 
     Keys are 32 bytes and nonces 16: the number of the first block, then the nonce of RFC 8439.
@@ -61,6 +64,20 @@ class Library(Convolutions, Selections):
             ),
         )
         return vector
+
+    def tags(self, content: Tensor, key: Tensor) -> bytes:
+        """Sums that tell a tensor's bytes from others of as many: 32 bytes for each 16 KiB.
+
+        Two contents that were chosen without knowing the key, `TAG_KEY_WORDS` uniform words, have
+        the same sums with probability at most 2⁻¹²⁸ (docs/proofs/names.md). Neither instruction
+        sets nor threads change a bit.
+        """
+        assert content.is_contiguous() and content.is_cpu and not content.is_neg()
+        assert key.dtype == torch.int32 and key.shape == (TAG_KEY_WORDS,) and key.is_contiguous()
+        size = content.numel() * content.element_size()
+        sums = torch.empty(-(-size // _TAG_PIECE), 4, dtype=torch.int64, device="cpu")
+        self._call("tacit_tags", torch.get_num_threads(), content, size, key, sums)
+        return sums.numpy().tobytes()
 
     def outer_squares(self, products: Products) -> Tensor:
         """Squared norms of records' gradients, [records, groups]."""

@@ -15,7 +15,7 @@ from tacit.native import structures
 from tacit.native.library import Library
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 8
+_VERSION = 9
 
 
 @functools.cache
@@ -61,9 +61,11 @@ _limit: int | None = None
 
 def active() -> Library | None:
     """The kernels for the best instruction set of this processor, or None without kernels."""
-    if os.environ.get("TACIT_NATIVE", "1") == "0":
+    if os.environ.get("TACIT_NATIVE") == "0":
         return None
-    libraries = _loaded()[:_limit]
+    libraries = _loaded()
+    if _limit is not None:
+        libraries = libraries[:_limit]
     return libraries[-1] if libraries else None
 
 

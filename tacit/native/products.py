@@ -30,12 +30,12 @@ class Product:
     def described(self, records: int, groups: int) -> structures.Outer:
         """Addresses and sizes, checked: anything else would be read or written elsewhere."""
         x, g, total, shift = self.x, self.g, self.total, self.shift
-        outputs = g.shape[1]
-        assert readable(g) and len(g) == records and 0 <= self.group < groups
+        rows, outputs = g.shape
+        assert readable(g) and rows == records and 0 <= self.group < groups
         inputs = stride = 0
         if x is not None:
-            inputs, stride = x.shape[1], x.stride(0)
-            assert readable(x) and len(x) == records
+            (rows, inputs), stride = x.shape, x.stride(0)
+            assert readable(x) and rows == records
             assert total is not None and total.shape == (outputs, inputs) and _writable(total)
         assert shift is None or (shift.shape == (outputs,) and _writable(shift))
         return structures.Outer(
@@ -61,8 +61,8 @@ class Products:
 def readable(tensor: Tensor) -> bool:
     """Whether the kernels can read rows of a tensor."""
     return (
-        tensor.dim() == 2
-        and tensor.dtype == torch.float32
+        tensor.dtype is torch.float32
+        and tensor.dim() == 2
         and tensor.is_cpu
         and not tensor.is_neg()
         and (tensor.stride(1) == 1 or tensor.shape[1] == 1)

@@ -82,6 +82,15 @@ class Outer(ctypes.Structure):
     )
 
 
+class Affine(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "matrix", "shift", "above", "y")),
+        *((name, c_int64) for name in ("rows", "terms", "columns")),
+        *((name, c_int64) for name in ("x_stride", "matrix_stride", "above_stride")),
+        *((name, c_int64) for name in ("turned", "rectified")),
+    )
+
+
 SIGNATURES: dict[str, list[type]] = {
     "tacit_keystream": [c_int32, POINTER(Stream), c_void_p, c_int64],
     "tacit_normals": [c_int32, c_int32, POINTER(Stream), c_void_p, c_int64],
@@ -89,6 +98,7 @@ SIGNATURES: dict[str, list[type]] = {
         *(c_int32, c_int32, POINTER(Stream), c_void_p),
         *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
     ],
+    "tacit_tags": [c_int32, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
     "tacit_convolution": [
         *(c_int32, c_int32, POINTER(Planar), c_int64),
         *(c_void_p, c_void_p, c_void_p, c_void_p),
@@ -112,6 +122,7 @@ SIGNATURES: dict[str, list[type]] = {
     ],
     "tacit_outer_squares": [c_int32, c_int32, POINTER(Outer), *[c_int64] * 3, c_void_p],
     "tacit_outer_sums": [c_int32, c_int32, POINTER(Outer), *[c_int64] * 3, c_void_p],
+    "tacit_affine": [c_int32, c_int32, POINTER(Affine)],
     "tacit_group_norm": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 6],
     "tacit_group_norm_backward": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 8],
     "tacit_table_norms": [c_int32, c_int32, POINTER(Lookups), c_int64, c_int64, *[c_void_p] * 3],

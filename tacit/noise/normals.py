@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-SAMPLER = "Box–Muller in single precision, version 6"
+SAMPLER = "Box–Muller in single precision, version 7"
 """Names the numbers of a run in ledgers; change it whenever a bit of them changes, be it by a
 function of theirs or by how they are addressed (`RandomSource.name`)."""
 

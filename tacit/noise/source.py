@@ -138,18 +138,27 @@ class RandomSource:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.
 
         Guarantee: two tensors of other bytes, chosen without knowledge of the key, share a name
-        with probability below 2⁻¹¹⁰. Pieces of other bytes share a tag of AES-GCM with probability
-        at most 2¹⁷/2¹²⁸ (GHASH is a polynomial in a secret point, McGrew and Viega 2004, Lemma 2),
-        and BLAKE2b, keyed, collects tags and length. Names must not be published; noise under a
-        name that only the key knows may be. Tags are by AES-GCM because processors have
-        instructions for it; Poly1305 takes twice as long.
+        with probability below 2⁻¹¹⁰. Pieces of other bytes share a tag with probability at most
+        2⁻¹²⁸ with the compiled kernels, which take NH four times, and 2¹⁷/2¹²⁸ without, by GHASH
+        (docs/proofs/names.md); BLAKE2b, keyed, collects tags and length. Names must not be
+        published; noise under a name that only the key knows may be. Without kernels tags are
+        those of AES-GCM because processors have instructions for it; Poly1305 takes twice as long.
         """
         flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        kernels = native.active()
+        tags = self._tags(flat) if kernels is None else kernels.tags(flat, self._tag_key)
+        collected = len(flat).to_bytes(8, "little") + tags
+        return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
+
+    def _tags(self, flat: Tensor) -> bytes:
         raw = flat.numpy().data
         pieces = (raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE))
-        tags = (self._namer.encrypt(bytes(NONCE_BYTES), b"", piece) for piece in pieces)
-        collected = b"".join((len(raw).to_bytes(8, "little"), *tags))
-        return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
+        return b"".join(self._namer.encrypt(bytes(NONCE_BYTES), b"", piece) for piece in pieces)
+
+    @cached_property
+    def _tag_key(self) -> Tensor:
+        words = self.words("tags", 0, native.TAG_KEY_WORDS).view(np.int32)
+        return torch.from_numpy(words.copy())
 
     @cached_property
     def _namer(self) -> AESGCM:

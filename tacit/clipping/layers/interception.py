@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,17 +13,22 @@ from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
 from tacit.clipping.layers.axis import candidates
-from tacit.clipping.layers.fallback import Unit
 from tacit.clipping.layers.operation import Operation, Rule
 from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.uses import Use
 from tacit.clipping.layers.watching import moves_rows
 
 
+class Replacement(Protocol):
+    """Something that runs in the place of a module's own forward."""
+
+    def replaced(self, recording: Recording) -> AbstractContextManager[None]: ...
+
+
 @contextmanager
 def intercepted(
     recording: Recording,
-    units: Iterable[Unit],
+    replacements: Iterable[Replacement],
     rules: Mapping[Callable[..., Any], Rule],
     rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
     alone: Mapping[Callable[..., Any], Callable[..., Any]],
@@ -33,8 +38,8 @@ def intercepted(
     Guarantee: on leaving, also by an exception, modules and parameters are what they were.
     """
     with ExitStack() as stack:
-        for unit in units:
-            stack.enter_context(unit.replaced(recording))
+        for replacement in replacements:
+            stack.enter_context(replacement.replaced(recording))
         stack.enter_context(_Interceptor(recording, rules, rewrites, alone))
         yield
 

@@ -38,6 +38,10 @@ from tacit.clipping.layers.slots import Met, Slot, Slots
 _CACHE = 16 << 20
 _PRODUCT = 8
 """Bytes of an inner product."""
+_WORTH_A_CALL = 1 << 10
+"""Weights of a layer below which torch is faster than a call of the kernels."""
+_WORTH_INTERCEPTING = 1 << 14
+"""Weights of a layer from which on the kernels save more than interception costs."""
 _WORTH_KEEPING = 4
 """Gradients are kept until the factors are known if they take at most so many times the memory
 of the inputs and output gradients that they come from."""
@@ -50,7 +54,7 @@ def linear(
     slots = parameters.resolve(weight, bias)
     if slots is None or weight.dim() != 2:
         return None
-    return input, _Linear(weight.detach(), None if bias is None else bias.detach(), *slots)
+    return input, Linear(weight.detach(), None if bias is None else bias.detach(), *slots)
 
 
 def read_linear(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
@@ -59,7 +63,7 @@ def read_linear(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Read
     if x is not None or weight is None or not weight.transposed:
         return None
     matrix = parameters.parameters[weight.name]
-    return "_saved_self", _Linear(matrix, None, parameters.whole(weight.name), None)
+    return "_saved_self", Linear(matrix, None, parameters.whole(weight.name), None)
 
 
 def read_affine(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
@@ -75,7 +79,7 @@ def read_affine(parameters: Slots, node: Any, met: Sequence[Met | None]) -> Read
             return None
     if not node._saved_alpha == node._saved_beta == 1:
         return None
-    return "_saved_mat1", _Linear(matrix, None, parameters.whole(weight.name), slot)
+    return "_saved_mat1", Linear(matrix, None, parameters.whole(weight.name), slot)
 
 
 def matmul(
@@ -89,7 +93,13 @@ def matmul(
     return linear(parameters, input, other.t())
 
 
-class _Linear(Operation):
+class Linear(Operation):
+    """A matrix of parameters, and a bias, that meet rows of activations.
+
+    Kernels take layers with one position in each row, there and back; their results for a row do
+    not depend on other rows, and the shape of the layer decides, so that no batch changes any bit.
+    """
+
     kept = 1
 
     def __init__(
@@ -103,15 +113,43 @@ class _Linear(Operation):
     def leading(self, x: Tensor) -> Sequence[int]:
         return x.shape[:-1]
 
+    def better_intercepted(self, x: Tensor) -> bool:
+        large = self._weight.numel() >= _WORTH_INTERCEPTING
+        return large and native.readable(x) and self._kernels() is not None
+
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
-        return F.linear(x, self._weight, self._bias), ()
+        return self.through(x, rectified=False), ()
+
+    def through(self, x: Tensor, *, rectified: bool) -> Tensor:
+        """The output, rectified or not."""
+        kernels = self._kernels()
+        if kernels is not None:
+            output = kernels.affine(x, self._weight, self._bias, rectified)
+            if output is not None:
+                return output
+        output = F.linear(x, self._weight, self._bias)
+        return output.relu_() if rectified else output
 
     def back(
         self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
     ) -> tuple[Tensor | None, Gradients]:
-        input_gradient = g @ self._weight if input_needed else None
+        return self.input_gradient(g) if input_needed else None, self.gradients(x, g, at)
+
+    def input_gradient(self, g: Tensor, rectified: Tensor | None = None) -> Tensor:
+        """The gradient of the input from that of the output; with what the input was `rectified`
+        to, the gradient of what it was before."""
+        kernels = self._kernels()
+        if kernels is not None:
+            found = kernels.affine_back(g, self._weight, rectified)
+            if found is not None:
+                return found
+        gradient = g @ self._weight
+        return gradient if rectified is None else unrectified(gradient, rectified)
+
+    def gradients(self, x: Tensor, g: Tensor, at: Placement | None) -> Gradients:
+        """The parameters' per-record gradients, where a placement says how records lie."""
         if at is None:
-            return input_gradient, []
+            return []
         gradients: Gradients = []
         outputs = at.vectors(g)
         single = Dense(outputs) if outputs.dim() == 2 else None
@@ -120,7 +158,17 @@ class _Linear(Operation):
             gradients.append((self._weight_slot, pairs))
         if self._bias_slot is not None:
             gradients.append((self._bias_slot, single or Dense(outputs.sum(1))))
-        return input_gradient, gradients
+        return gradients
+
+    def _kernels(self) -> native.Library | None:
+        """The compiled kernels, where they are worth a call."""
+        return native.active() if self._weight.numel() >= _WORTH_A_CALL else None
+
+
+def unrectified(g: Tensor, output: Tensor) -> Tensor:
+    """The gradient of what was rectified to `output`."""
+    gradient: Tensor = torch.ops.aten.threshold_backward(g, output, 0)
+    return gradient
 
 
 class OuterProducts(Mergeable):

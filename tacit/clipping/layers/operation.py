@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -17,8 +17,7 @@ Saved = tuple[Tensor, ...]
 Gradients = list[tuple[Slot, Contribution]]
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where the records are in the tensors of one use, and who chooses between algorithms."""
 
     axis: Axis

@@ -82,6 +82,14 @@ class Recording:
                 self._times_used[slot.name] = self._times_used.get(slot.name, 0) + 1
         return self._register(first, key, axes, final=False)
 
+    def rows_known(self, slot: Slot, dims: int) -> bool:
+        """Whether an earlier batch has shown that the next use of a parameter, in an input of so
+        many dimensions, has one row for each of the batch."""
+        key = (slot.name, self._times_used.get(slot.name, 0), dims)
+        if self.moved or key in self.declined:
+            return False
+        return self.rows.records == 1 or (key, (FIRST,)) in self.known
+
     def placement(self, operation: Operation, x: Tensor) -> Placement | None:
         """Where records lie in the only use of a parameter, if an earlier batch has shown it.
 
@@ -107,11 +115,18 @@ class Recording:
         settled = self.rows.records == 1
         found_among = (key, tuple(axes))
         axis = None if self.moved else self.known.get(found_among)
-        if axis is not None:
-            axes, settled = [axis], True
         use = Use(self, name, key, found_among, axes, settled=settled, final=final)
+        if axis is not None:
+            use.rely_on(axis)
         self.uses.append(use)
         return use
+
+    def doubt_if_moved(self) -> None:
+        """Rely on nothing known where rows were moved by their content, be it after a layer: what
+        comes back to it may belong to other records than before."""
+        if self.moved and self.rows.records > 1:
+            for use in self.uses:
+                use.doubt()
 
     def leaf(self, name: str) -> Tensor:
         """The parameter once per record, differentiable: its gradient is each record's own."""

@@ -63,8 +63,16 @@ class Use:
         self.settled = settled
         self.final = final
         self._recording = recording
-        self._candidates = candidates
+        self._possible = self._candidates = candidates
         self._touched = False
+
+    def rely_on(self, axis: Axis) -> None:
+        """Take the records to lie where an earlier batch has shown them."""
+        self._candidates, self.settled = [axis], True
+
+    def doubt(self) -> None:
+        """Let a probe find out where the records lie."""
+        self._candidates, self.settled = self._possible, False
 
     @property
     def ambiguous(self) -> bool:

@@ -21,8 +21,16 @@ constexpr std::int64_t kFewGroups = 32;
 
 int worthwhile(int threads, std::int64_t groups) { return groups < kFewGroups ? 1 : threads; }
 
+constexpr std::int64_t kTagBytes = tacit::kTagBlock * sizeof(std::uint32_t);
+
 // Records whose outer products are added up in registers: what is packed of them fits into a cache.
 constexpr std::int64_t kRecordsTogether = 512;
+
+// Columns that threads share: whole vectors, whatever their width.
+constexpr std::int64_t kAligned = 16;
+
+// Threads are not worth their start for fewer products than this.
+constexpr std::int64_t kFewProducts = 1 << 18;
 
 // Some outputs of one of several sums of outer products.
 struct Range {
@@ -35,7 +43,7 @@ struct Range {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 8; }
+std::int32_t tacit_version() { return 9; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -97,6 +105,27 @@ void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *strea
                 use.perturb(vector + at, noise + (at - begin), stop - at, scales[run], factor);
                 at = stop;
             }
+        }
+    }, kRanges);
+}
+
+// Sums of each piece of a tensor's bytes; the last is filled up with zeros.
+void tacit_tags(std::int32_t level, std::int32_t threads, const std::uint8_t *bytes,
+                std::int64_t count, const std::uint32_t *key, std::uint64_t *sums) {
+    const Kernels &use = kernels(level);
+    constexpr std::int64_t size = tacit::kTagPiece * sizeof(std::uint32_t);
+    const std::int64_t pieces = (count + size - 1) / size;
+    tacit::share(worthwhile(threads, pieces), pieces, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; i++) {
+            const std::uint8_t *from = bytes + i * size;
+            const std::int64_t left = std::min(size, count - i * size);
+            std::uint8_t filled[size];
+            if (left < size) {
+                std::fill_n(filled, size, 0);
+                from = std::copy_n(from, left, filled) - left;
+            }
+            const std::int64_t blocks = (left + kTagBytes - 1) / kTagBytes;
+            use.tag_piece(from, blocks * tacit::kTagBlock, key, sums + i * tacit::kTagSums);
         }
     }, kRanges);
 }
@@ -195,6 +224,19 @@ void tacit_outer_sums(std::int32_t level, std::int32_t threads, const tacit::Out
             }
         }
     }, int((work + threads - 1) / threads));
+}
+
+// A row's result is the same with any number of threads, and whatever other rows there are.
+void tacit_affine(std::int32_t level, std::int32_t threads, const tacit::Affine *affine) {
+    const Kernels &use = kernels(level);
+    const std::int64_t vectors = (affine->columns + kAligned - 1) / kAligned;
+    const std::int64_t work = affine->rows * affine->terms * affine->columns;
+    const std::int64_t packed = std::min(affine->terms, tacit::kAffineTerms);
+    tacit::share(work < kFewProducts ? 1 : threads, vectors, [&](std::int64_t first, std::int64_t last) {
+        Scratch scratch(packed * tacit::kAffineColumns);
+        use.affine(*affine, first * kAligned, std::min(last * kAligned, affine->columns),
+                   scratch.floats());
+    });
 }
 
 }  // extern "C"

@@ -15,6 +15,9 @@ struct Stream {
 // Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
 constexpr int kGroup = 256;
 
+// Tags are made of pieces of so many words, in whole blocks; each gives so many sums.
+constexpr int kTagPiece = 4096, kTagBlock = 32, kTagSums = 4;
+
 // A planar convolution of images whose channels lie innermost. Taps are `tap` pixels apart.
 struct Planar {
     std::int64_t channels, height, width;
@@ -73,6 +76,19 @@ struct Outer {
     std::int64_t kept, shift_kept;
 };
 
+// Rows of x times a matrix, y[r, c] = sum over k of x[r, k] matrix[k, c], or matrix[c, k] if turned; then, each unless null or zero,
+// a shift is added, what is below zero becomes zero, and so does all that is not above zero in `above`.
+struct Affine {
+    const float *x, *matrix, *shift, *above;
+    float *y;  // without gaps
+    std::int64_t rows, terms, columns;
+    std::int64_t x_stride, matrix_stride, above_stride;
+    std::int64_t turned, rectified;
+};
+
+// Terms that are packed at once, at most, and columns of a panel: what is packed fits into a cache.
+constexpr std::int64_t kAffineTerms = 1024, kAffineColumns = 48;
+
 // Windows of images whose channels, a multiple of sixteen, lie innermost. They lie next to each other,
 // and pixels below or right of all of them are in none.
 struct Pooled {
@@ -95,6 +111,10 @@ struct Kernels {
     // vector = (vector + scale * noise) * factor.
     void (*perturb)(float *vector, const float *noise, std::int64_t count, float scale,
                     float factor);
+    // Sums that tell a piece of so many words, whole blocks, from others, under a key of as many words
+    // and 96 more.
+    void (*tag_piece)(const std::uint8_t *piece, std::int64_t count, const std::uint32_t *key,
+                      std::uint64_t *sums);
     // Floats of scratch memory that convolution_gradient needs.
     std::int64_t (*convolution_scratch)(const Planar &, std::int64_t images);
     // The squared norm of the weight gradient of some images, each times its factor unless factors
@@ -163,6 +183,8 @@ struct Kernels {
     void (*outer_sum)(const Outer &, const float *factors, std::int64_t groups, std::int64_t first,
                       std::int64_t last, std::int64_t first_record, std::int64_t records,
                       float *scratch);
+    // Columns first to last of an affine map, with scratch for kAffineTerms of kAffineColumns.
+    void (*affine)(const Affine &, std::int64_t first, std::int64_t last, float *scratch);
     // Floats of scratch memory that convolved needs, and of weights and bias packed for it.
     std::int64_t (*convolved_scratch)(const Planar &);
     std::int64_t (*forward_weights_size)(const Planar &);

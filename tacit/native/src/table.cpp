@@ -8,6 +8,7 @@ namespace TACIT_LEVEL {
 void keystream(const Stream &, std::int64_t, std::uint32_t *);
 void normals(const std::uint32_t *, float *);
 void perturb(float *, const float *, std::int64_t, float, float);
+void tag_piece(const std::uint8_t *, std::int64_t, const std::uint32_t *, std::uint64_t *);
 std::int64_t convolution_scratch(const Planar &, std::int64_t);
 float convolution_gradient(const Planar &, std::int64_t, const float *, const float *,
                            const float *, float *, float *);
@@ -44,6 +45,7 @@ void pack_forward(const Planar &, const Taps &, const float *, const float *, fl
 void convolved(const Planar &, const float *, const float *, float *, float *);
 void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                std::int64_t, float *);
+void affine(const Affine &, std::int64_t, std::int64_t, float *);
 void rectify(const float *, std::int64_t, float *, std::uint32_t *);
 void rectify_back(const float *, std::int64_t, const std::uint32_t *, float *);
 void largest(const Pooled &, const float *, float *, std::uint8_t *);
@@ -58,6 +60,7 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::keystream,
     TACIT_LEVEL::normals,
     TACIT_LEVEL::perturb,
+    TACIT_LEVEL::tag_piece,
     TACIT_LEVEL::convolution_scratch,
     TACIT_LEVEL::convolution_gradient,
     TACIT_LEVEL::group_norm_scratch,
@@ -81,6 +84,7 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::outer_squares,
     TACIT_LEVEL::outer_scratch,
     TACIT_LEVEL::outer_sum,
+    TACIT_LEVEL::affine,
     TACIT_LEVEL::convolved_scratch,
     TACIT_LEVEL::forward_weights_size,
     TACIT_LEVEL::pack_forward,

@@ -1,0 +1,237 @@
+"""Linear layers that follow each other in an `nn.Sequential`, run as one node of the graph.
+
+Between them nothing happens that anyone could see, so nothing needs to be intercepted call by call:
+Python takes longer for that than small layers take to compute. Results have the same bits as those
+of the layers one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import Function, forward_ad
+from torch.nn.modules.module import _has_any_global_hook
+
+from tacit.clipping.layers.axis import FIRST
+from tacit.clipping.layers.interception import DifferentiatedTwiceError
+from tacit.clipping.layers.linear import Linear, unrectified
+from tacit.clipping.layers.recording import Recording
+from tacit.clipping.layers.slots import Slots
+from tacit.clipping.layers.uses import Use
+
+_FEWEST_LAYERS = 2
+
+
+class Link(NamedTuple):
+    """A linear layer, and the rectifier of its outputs if there is one."""
+
+    layer: nn.Linear
+    operation: Linear
+    weight: Tensor
+    bias: Tensor | None
+    rectifier: nn.ReLU | None = None
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """In the order in which they run."""
+        return (self.layer,) if self.rectifier is None else (self.layer, self.rectifier)
+
+    def as_it_was(self) -> bool:
+        """Whether the modules still hold these parameters, and nobody watches them."""
+        held, rectifier = self.layer._parameters, self.rectifier
+        if held["weight"] is not self.weight or held["bias"] is not self.bias:
+            return False
+        return not _hooked(self.layer) and (rectifier is None or not _hooked(rectifier))
+
+
+Chain = list[Link]
+
+
+class Chains:
+    """The chains of one `nn.Sequential`, and what lies between them."""
+
+    def __init__(self, module: nn.Sequential, parts: Sequence[nn.Module | Chain]) -> None:
+        self._module = module
+        self._parts = parts
+        links = [link for part in parts if isinstance(part, list) for link in part]
+        self.names = {slot.name for link in links for slot in link.operation.slots}
+
+    @contextmanager
+    def replaced(self, recording: Recording) -> Iterator[None]:
+        """Let chains run as one for as long as the context is open."""
+        attributes = self._module.__dict__
+        if "forward" in attributes:  # the user's own
+            yield
+            return
+
+        def forward(input: Any) -> Any:
+            for part in self._parts:
+                if not isinstance(part, list):
+                    input = part(input)
+                    continue
+                output = _taken(part, input, recording)
+                if output is None:
+                    for link in part:
+                        for module in link.modules:
+                            input = module(input)
+                else:
+                    input = output
+            return input
+
+        attributes["forward"] = forward
+        try:
+            yield
+        finally:
+            del attributes["forward"]
+
+
+def chains_among(modules: Iterable[nn.Module], slots: Slots) -> list[Chains]:
+    """All chains of trainable linear layers in modules of exactly the types known here."""
+    found = []
+    for module in modules:
+        if type(module) is nn.Sequential:
+            parts = _parts(module, slots)
+            if any(isinstance(part, list) for part in parts):
+                found.append(Chains(module, parts))
+    return found
+
+
+def _parts(sequence: nn.Sequential, slots: Slots) -> list[nn.Module | Chain]:
+    parts: list[nn.Module | Chain] = []
+    chain: Chain = []
+
+    def end() -> None:
+        if len(chain) >= _FEWEST_LAYERS:
+            parts.append(list(chain))
+        else:
+            parts.extend(module for link in chain for module in link.modules)
+        chain.clear()
+
+    for module in sequence:
+        link = _link(module, slots)
+        if link is not None:
+            if any(link.weight is other.weight or link.bias is other.bias for other in chain):
+                end()  # uses of one parameter are told apart by the order of calls
+            chain.append(link)
+        elif type(module) is nn.ReLU and chain and chain[-1].rectifier is None:
+            chain[-1] = chain[-1]._replace(rectifier=module)
+        else:
+            end()
+            parts.append(module)
+    end()
+    return parts
+
+
+def _link(module: nn.Module, slots: Slots) -> Link | None:
+    if type(module) is not nn.Linear:
+        return None
+    weight, bias = module.weight, module.bias
+    names = [None if p is None else slots.name_of(p) for p in (weight, bias)]
+    if names[0] is None or (bias is not None and names[1] is None):
+        return None
+    operation = Linear(weight, bias, *(None if n is None else slots.whole(n) for n in names))
+    return Link(module, operation, weight, bias)
+
+
+def _taken(chain: Chain, x: Any, recording: Recording) -> Tensor | None:
+    """What the chain computes; None where it must not run as one.
+
+    That is where somebody else sees what torch is asked for, or changes what it does, where the
+    chain is not what it was, or x has not one row for each of the batch.
+    """
+    if type(x) is not Tensor or recording.inside_unit or recording.moved:
+        return None
+    with torch._C.DisableTorchFunction():
+        if _disturbed() or x.layout is not torch.strided or x.dim() != 2:
+            return None
+        some = chain[0].weight
+        rows, width = x.shape
+        if rows != recording.rows.count or width != some.shape[1]:
+            return None
+        if x.dtype != some.dtype or x.device != some.device:
+            return None
+        if torch.is_autocast_enabled(x.device.type):
+            return None
+        for link in chain:
+            if not link.as_it_was():
+                return None
+        slots = [slot for link in chain for slot in link.operation.slots]
+        if not recording.rows_known(slots[0], 2):
+            return None
+        use = recording.use(slots, [FIRST], 2)
+        assert use is not None
+        # No functorch transform is at work here, so its part of `Function.apply` is passed by.
+        output: Tensor = super(Function, _Chained).apply(  # type: ignore[no-untyped-call]
+            recording.anchor, x, chain, use, recording
+        )
+        return output
+
+
+def _disturbed() -> bool:
+    return (
+        not torch.is_grad_enabled()
+        or torch._C._len_torch_function_stack() != 1
+        or torch._C._len_torch_dispatch_stack() != 0
+        or torch._C._get_tracing_state() is not None
+        or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        or peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+        or _has_any_global_hook()
+    )
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in module.__dict__
+    )
+
+
+class _Chained(Function):
+    """As `_Through` of interception, for several layers.
+
+    They share one use: each keeps rows apart, so records lie in all of them as in the first.
+    What is saved are the inputs of all layers, and the result where that is rectified.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: Tensor, x: Tensor, chain: Chain, use: Use, recording: Recording
+    ) -> Tensor:
+        given = [x]
+        for link in chain:
+            x = link.operation.through(x, rectified=link.rectifier is not None)
+            given.append(x)
+        if chain[-1].rectifier is None:
+            given.pop()
+        ctx.save_for_backward(*given)
+        ctx.chain, ctx.use, ctx.recording = chain, use, recording
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise DifferentiatedTwiceError
+        chain, recording, given = ctx.chain, ctx.recording, ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            g = g.resolve_neg()
+            if chain[-1].rectifier is not None:
+                g = unrectified(g, given[-1])
+            placement = ctx.use.placement(g, 1)
+            for place in range(len(chain) - 1, -1, -1):
+                operation, x = chain[place].operation, given[place].detach()
+                recording.add(operation.gradients(x, g, placement))
+                if place:
+                    rectified = chain[place - 1].rectifier is not None
+                    g = operation.input_gradient(g, x if rectified else None)
+            needed = ctx.needs_input_grad[1]
+            gradient = chain[0].operation.input_gradient(g) if needed else None
+        return None, gradient, None, None, None
