@@ -11,7 +11,7 @@ from clipping_suite.contestants import CONTESTANTS
 from clipping_suite.contestants.base import Setting, Step
 from clipping_suite.job import Answer, Job, Outcome
 from clipping_suite.processes import Environment
-from clipping_suite.runner import NOT_RUN, Plan, Runner, chosen, prepare
+from clipping_suite.runner import NOT_RUN, Plan, Runner, chosen, contenders, prepare
 from clipping_suite.torch_network import problem, with_weights
 from clipping_suite.workloads import Workload, named
 
@@ -186,3 +186,7 @@ def test_the_fastest_setting_is_chosen_or_one_that_keeps_to_a_bound_of_memory() 
     assert chosen(tried, 100.0) is whole
     assert chosen(tried, 60.0) is half
     assert chosen(tried, 20.0) is whole  # too slow is worse than too large
+    assert contenders(tried) == tried
+    far = Outcome(Setting(piece=32), times=[1.4])
+    assert contenders([far, half, whole]) == [half, whole]
+    assert contenders([whole]) == contenders([]) == []  # nothing to choose between

@@ -7,14 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from test_fast_support import CLIP, assert_agrees, batch_of, squared_loss
+from test_fast_support import CLIP, assert_agrees, batch_of, by_loop, squared_loss
 from test_fast_support import both_paths as both_paths
 from test_fast_support import one_thread as one_thread
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from tacit.clipping.contract import Batch
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.rules import Flat
+from tacit.errors import ModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*per record")
 
@@ -157,3 +159,36 @@ def test_a_model_that_catches_errors_does_not_see_ours() -> None:
     engine = FastEngine(model, Flat(CLIP))
     for model.sorting in (False, False, True, True):
         assert_agrees(engine, model, batch_of(torch.randn(5, 4).double()))
+
+
+def test_rows_that_are_mixed_behind_all_layers_at_a_later_step_are_refused() -> None:
+    """What is known of the layers from earlier batches says nothing of where gradients go."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    batch = batch_of(torch.randn(20, 4).double())
+    engine = FastEngine(model, Flat(CLIP))
+
+    def mixed(model: nn.Module, batch: Batch) -> Tensor:
+        outputs = model(batch[0])
+        return (outputs - outputs[batch[0][:, 0].argsort()]).square().sum(1)
+
+    engine.clipped_sum(squared_loss, [batch], 1)
+    engine.clipped_sum(squared_loss, [batch], 1)
+    with pytest.raises(ModelError, match="depends on other records"):
+        engine.clipped_sum(mixed, [batch], 1)
+
+
+def test_rows_that_are_only_sorted_behind_all_layers_are_looked_for_again() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    batch = batch_of(torch.randn(20, 4).double())
+    engine = FastEngine(model, Flat(CLIP))
+
+    def there_and_back(model: nn.Module, batch: Batch) -> Tensor:
+        order = batch[0][:, 0].argsort()
+        return squared_loss(model, batch)[order][order.argsort()]
+
+    for loss in (squared_loss, there_and_back, squared_loss):
+        found = engine.clipped_sum(loss, [batch], 1).vector
+        expected = by_loop(model, Flat(CLIP), batch)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
