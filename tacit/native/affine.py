@@ -55,5 +55,4 @@ class Affine(Calls):
 
 
 def _shifts(bias: Tensor, outputs: int) -> bool:
-    plain = bias.dtype == torch.float32 and bias.is_cpu and not bias.is_neg()
-    return plain and bias.shape == (outputs,) and (bias.stride(0) == 1 or outputs == 1)
+    return bias.shape == (outputs,) and readable(bias.unsqueeze(0))

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.native import structures
+
+_PLAIN = (Tensor, nn.Parameter)
+"""Types whose memory is where they say."""
 
 
 @dataclass
@@ -61,10 +64,13 @@ class Products:
 def readable(tensor: Tensor) -> bool:
     """Whether the kernels can read rows of a tensor."""
     return (
-        tensor.dtype is torch.float32
+        type(tensor) in _PLAIN
+        and tensor.dtype is torch.float32
+        and tensor.layout is torch.strided
         and tensor.dim() == 2
         and tensor.is_cpu
         and not tensor.is_neg()
+        and not tensor._is_zerotensor()
         and (tensor.stride(1) == 1 or tensor.shape[1] == 1)
     )
 

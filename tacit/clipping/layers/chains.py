@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 from torch.nn.modules.module import _has_any_global_hook
 
 from tacit.clipping.layers.axis import FIRST
-from tacit.clipping.layers.interception import DifferentiatedTwiceError
+from tacit.clipping.layers.interception import DifferentiatedTwiceError, Interceptor
 from tacit.clipping.layers.linear import Linear, unrectified
 from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Slots
@@ -30,11 +30,11 @@ _FEWEST_LAYERS = 2
 class Link(NamedTuple):
     """A linear layer, and the rectifier of its outputs if there is one."""
 
-    layer: nn.Linear
+    layer: nn.Module
     operation: Linear
     weight: Tensor
     bias: Tensor | None
-    rectifier: nn.ReLU | None = None
+    rectifier: nn.Module | None = None
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:
@@ -42,11 +42,16 @@ class Link(NamedTuple):
         return (self.layer,) if self.rectifier is None else (self.layer, self.rectifier)
 
     def as_it_was(self) -> bool:
-        """Whether the modules still hold these parameters, and nobody watches them."""
-        held, rectifier = self.layer._parameters, self.rectifier
-        if held["weight"] is not self.weight or held["bias"] is not self.bias:
+        """Whether the modules still are and hold what they did, and nobody watches them."""
+        weight, bias, rectifier = self.weight, self.bias, self.rectifier
+        held = self.layer._parameters
+        if held.get("weight") is not weight or held.get("bias") is not bias:
             return False
-        return not _hooked(self.layer) and (rectifier is None or not _hooked(rectifier))
+        if not weight.requires_grad or not (bias is None or bias.requires_grad):
+            return False
+        if type(self.layer) is not nn.Linear or _hooked(self.layer):
+            return False
+        return rectifier is None or (type(rectifier) is nn.ReLU and not _hooked(rectifier))
 
 
 Chain = list[Link]
@@ -56,38 +61,72 @@ class Chains:
     """The chains of one `nn.Sequential`, and what lies between them."""
 
     def __init__(self, module: nn.Sequential, parts: Sequence[nn.Module | Chain]) -> None:
-        self._module = module
-        self._parts = parts
+        self.module = module
+        self.parts = parts
+        self._children = tuple(module._modules.values())
         links = [link for part in parts if isinstance(part, list) for link in part]
         self.names = {slot.name for link in links for slot in link.operation.slots}
 
+    def as_they_were(self) -> bool:
+        """Whether the module has the children that it had."""
+        now = self.module._modules.values()
+        return len(now) == len(self._children) and all(map(_same, now, self._children))
+
     @contextmanager
     def replaced(self, recording: Recording) -> Iterator[None]:
-        """Let chains run as one for as long as the context is open."""
-        attributes = self._module.__dict__
-        if "forward" in attributes:  # the user's own
-            yield
-            return
+        """Let chains run as one for as long as the context is open: the module is of another class.
 
-        def forward(input: Any) -> Any:
-            for part in self._parts:
-                if not isinstance(part, list):
-                    input = part(input)
-                    continue
-                output = _taken(part, input, recording)
-                if output is None:
-                    for link in part:
-                        for module in link.modules:
-                            input = module(input)
-                else:
-                    input = output
-            return input
-
-        attributes["forward"] = forward
+        That is seen by other threads, and kept by copies, but only a recording that knows the
+        module finds chains in it.
+        """
+        recording.chains[self.module] = self
+        if type(self.module) is nn.Sequential:
+            object.__setattr__(self.module, "__class__", _Chaining)
         try:
             yield
         finally:
-            del attributes["forward"]
+            if type(self.module) is _Chaining:
+                object.__setattr__(self.module, "__class__", nn.Sequential)
+
+
+class _Chaining(nn.Sequential):
+    """An `nn.Sequential` for the time of a pass."""
+
+    def _get_name(self) -> str:
+        return nn.Sequential.__name__
+
+    def forward(self, input: Any) -> Any:
+        chains = None if torch.compiler.is_compiling() else _chains_of(self)
+        if chains is None:
+            return nn.Sequential.forward(self, input)  # type: ignore[no-untyped-call]
+        found, recording = chains
+        for part in found.parts:
+            if not isinstance(part, list):
+                input = part(input)
+                continue
+            output = _taken(part, input, recording)
+            if output is None:
+                for link in part:
+                    for module in link.modules:
+                        input = module(input)
+            else:
+                input = output
+        return input
+
+
+def _chains_of(module: nn.Sequential) -> tuple[Chains, Recording] | None:
+    """The chains of a module in the pass that this thread records, and nobody else sees."""
+    if torch._C._len_torch_function_stack() != 1:
+        return None
+    mode = torch._C._get_function_stack_at(0)
+    if not isinstance(mode, Interceptor):
+        return None
+    found = mode.recording.chains.get(module)
+    return (found, mode.recording) if found is not None and found.as_they_were() else None
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
 
 
 def chains_among(modules: Iterable[nn.Module], slots: Slots) -> list[Chains]:
@@ -115,7 +154,8 @@ def _parts(sequence: nn.Sequential, slots: Slots) -> list[nn.Module | Chain]:
     for module in sequence:
         link = _link(module, slots)
         if link is not None:
-            if any(link.weight is other.weight or link.bias is other.bias for other in chain):
+            names = {slot.name for slot in link.operation.slots}
+            if any(slot.name in names for other in chain for slot in other.operation.slots):
                 end()  # uses of one parameter are told apart by the order of calls
             chain.append(link)
         elif type(module) is nn.ReLU and chain and chain[-1].rectifier is None:
@@ -130,9 +170,9 @@ def _parts(sequence: nn.Sequential, slots: Slots) -> list[nn.Module | Chain]:
 def _link(module: nn.Module, slots: Slots) -> Link | None:
     if type(module) is not nn.Linear:
         return None
-    weight, bias = module.weight, module.bias
+    weight, bias = (module._parameters.get(name) for name in ("weight", "bias"))
     names = [None if p is None else slots.name_of(p) for p in (weight, bias)]
-    if names[0] is None or (bias is not None and names[1] is None):
+    if weight is None or names[0] is None or (bias is not None and names[1] is None):
         return None
     operation = Linear(weight, bias, *(None if n is None else slots.whole(n) for n in names))
     return Link(module, operation, weight, bias)
@@ -144,7 +184,7 @@ def _taken(chain: Chain, x: Any, recording: Recording) -> Tensor | None:
     That is where somebody else sees what torch is asked for, or changes what it does, where the
     chain is not what it was, or x has not one row for each of the batch.
     """
-    if type(x) is not Tensor or recording.inside_unit or recording.moved:
+    if type(x) is not Tensor or recording.inside_unit:
         return None
     with torch._C.DisableTorchFunction():
         if _disturbed() or x.layout is not torch.strided or x.dim() != 2:
@@ -158,11 +198,9 @@ def _taken(chain: Chain, x: Any, recording: Recording) -> Tensor | None:
         if torch.is_autocast_enabled(x.device.type):
             return None
         for link in chain:
-            if not link.as_it_was():
+            if not (link.as_it_was() and recording.rows_known(link.operation.slots[0], 2)):
                 return None
         slots = [slot for link in chain for slot in link.operation.slots]
-        if not recording.rows_known(slots[0], 2):
-            return None
         use = recording.use(slots, [FIRST], 2)
         assert use is not None
         # No functorch transform is at work here, so its part of `Function.apply` is passed by.
@@ -175,7 +213,6 @@ def _taken(chain: Chain, x: Any, recording: Recording) -> Tensor | None:
 def _disturbed() -> bool:
     return (
         not torch.is_grad_enabled()
-        or torch._C._len_torch_function_stack() != 1
         or torch._C._len_torch_dispatch_stack() != 0
         or torch._C._get_tracing_state() is not None
         or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None

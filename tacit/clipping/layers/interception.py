@@ -40,11 +40,11 @@ def intercepted(
     with ExitStack() as stack:
         for replacement in replacements:
             stack.enter_context(replacement.replaced(recording))
-        stack.enter_context(_Interceptor(recording, rules, rewrites, alone))
+        stack.enter_context(Interceptor(recording, rules, rewrites, alone))
         yield
 
 
-class _Interceptor(TorchFunctionMode):
+class Interceptor(TorchFunctionMode):
     """Hands calls of torch functions that use trainable parameters to the layer rules.
 
     What no rule takes runs as it is, with an ordinary autograd edge to the parameter, which the
@@ -59,7 +59,7 @@ class _Interceptor(TorchFunctionMode):
         alone: Mapping[Callable[..., Any], Callable[..., Any]],
     ) -> None:
         super().__init__()
-        self._recording = recording
+        self.recording = recording
         self._rules = rules
         self._rewrites = rewrites
         self._alone = alone
@@ -72,10 +72,10 @@ class _Interceptor(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if self._recording.inside_unit:
+        if self.recording.inside_unit:
             return self._alone.get(func, func)(*args, **kwargs)
-        if not self._recording.moved and moves_rows(func, self._recording.rows, args, kwargs):
-            self._recording.moved = True
+        if not self.recording.moved and moves_rows(func, self.recording.rows, args, kwargs):
+            self.recording.moved = True
         rule = self._rules.get(func)
         rewrite = self._rewrites.get(func)
         if (rule or rewrite) and torch.is_grad_enabled():
@@ -92,7 +92,7 @@ class _Interceptor(TorchFunctionMode):
     def _through(
         self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Tensor | None:
-        recording = self._recording
+        recording = self.recording
         found = rule(recording.slots, *args, **kwargs)
         if found is None:
             return None
@@ -122,7 +122,7 @@ class _Interceptor(TorchFunctionMode):
         output: Tensor = func(*args, **kwargs)
         lookup = operation.lookup(x, output)
         if lookup is not None:
-            self._recording.slots.remember(lookup)
+            self.recording.slots.remember(lookup)
         return output
 
 

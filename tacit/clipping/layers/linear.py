@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from tacit import native
 from tacit.clipping.layers.choice import Algorithm, Chooser
@@ -115,14 +116,14 @@ class Linear(Operation):
 
     def better_intercepted(self, x: Tensor) -> bool:
         large = self._weight.numel() >= _WORTH_INTERCEPTING
-        return large and native.readable(x) and self._kernels() is not None
+        return large and native.readable(x) and self._kernels(x) is not None
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         return self.through(x, rectified=False), ()
 
     def through(self, x: Tensor, *, rectified: bool) -> Tensor:
         """The output, rectified or not."""
-        kernels = self._kernels()
+        kernels = self._kernels(x)
         if kernels is not None:
             output = kernels.affine(x, self._weight, self._bias, rectified)
             if output is not None:
@@ -138,7 +139,7 @@ class Linear(Operation):
     def input_gradient(self, g: Tensor, rectified: Tensor | None = None) -> Tensor:
         """The gradient of the input from that of the output; with what the input was `rectified`
         to, the gradient of what it was before."""
-        kernels = self._kernels()
+        kernels = self._kernels(g)
         if kernels is not None:
             found = kernels.affine_back(g, self._weight, rectified)
             if found is not None:
@@ -160,9 +161,13 @@ class Linear(Operation):
             gradients.append((self._bias_slot, single or Dense(outputs.sum(1))))
         return gradients
 
-    def _kernels(self) -> native.Library | None:
-        """The compiled kernels, where they are worth a call."""
-        return native.active() if self._weight.numel() >= _WORTH_A_CALL else None
+    def _kernels(self, rows: Tensor) -> native.Library | None:
+        """The compiled kernels, where they are worth a call and nobody else is to see it."""
+        if self._weight.numel() < _WORTH_A_CALL or torch._C._len_torch_dispatch_stack():
+            return None
+        if peek_interpreter_stack() is not None or is_legacy_batchedtensor(rows):
+            return None
+        return native.active()
 
 
 def unrectified(g: Tensor, output: Tensor) -> Tensor:

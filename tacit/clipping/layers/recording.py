@@ -6,9 +6,10 @@ import math
 from collections.abc import Container, Hashable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.clipping.contract import ClippingRule
 from tacit.clipping.layers.axis import FIRST, Axis, Rows, candidates
@@ -47,6 +48,8 @@ class Recording:
         """Whether rows may have been moved by their content, so that nothing known holds."""
         self.better_intercepted = False
         """Whether a layer was taken a faster way than it would have been by itself."""
+        self.chains: dict[nn.Module, Any] = {}
+        """For modules in which layers run as one, what `clipping.layers.chains` knows of them."""
         self.leaves: list[tuple[str, Tensor]] = []
         self.uses: list[Use] = []
         self.unverified = False
