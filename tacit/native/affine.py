@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tacit.native import structures
 from tacit.native.calls import Calls
-from tacit.native.products import readable
+from tacit.native.products import plain, readable
 
 
 class Affine(Calls):
@@ -55,4 +55,4 @@ class Affine(Calls):
 
 
 def _shifts(bias: Tensor, outputs: int) -> bool:
-    return bias.shape == (outputs,) and readable(bias.unsqueeze(0))
+    return bias.shape == (outputs,) and plain(bias) and (bias.stride(0) == 1 or outputs == 1)

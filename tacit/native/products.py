@@ -63,15 +63,18 @@ class Products:
 
 def readable(tensor: Tensor) -> bool:
     """Whether the kernels can read rows of a tensor."""
+    return plain(tensor) and tensor.dim() == 2 and (tensor.stride(1) == 1 or tensor.shape[1] == 1)
+
+
+def plain(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers are what is in its memory, in single precision."""
     return (
         type(tensor) in _PLAIN
         and tensor.dtype is torch.float32
-        and tensor.layout is torch.strided
-        and tensor.dim() == 2
         and tensor.is_cpu
+        and tensor.layout is torch.strided
         and not tensor.is_neg()
         and not tensor._is_zerotensor()
-        and (tensor.stride(1) == 1 or tensor.shape[1] == 1)
     )
 
 
