@@ -17,7 +17,7 @@ from tacit.clipping.contract import (
     LossFunction,
     check_losses,
 )
-from tacit.clipping.layers import ALONE, QUICKER, READERS, REWRITES, RULES
+from tacit.clipping.layers import ALONE, READERS, REWRITES, REWRITES_AND_QUICKER, RULES
 from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.chains import chains_among
 from tacit.clipping.layers.choice import Chooser, give_back_memory
@@ -261,7 +261,7 @@ class FastEngine:
     def _attempt(self, loss: LossFunction, batch: Batch, recording: Recording) -> list[str]:
         """Run forward and backward; the parameters that were reached past every rule."""
         units = self._units.values()
-        rewrites = REWRITES if units else {**REWRITES, **QUICKER}
+        rewrites = REWRITES if units else REWRITES_AND_QUICKER
         replacements = units or (self._chains if self._steady else ())
         with torch.enable_grad(), intercepted(recording, replacements, RULES, rewrites, ALONE):
             losses = loss(self._model, batch)

@@ -179,7 +179,7 @@ class Recording:
             self._together.silence(~finite)
             self._together.meet(totals, unwritten)
         self._together.sum_up(factors, unwritten)
-        columns = factors.unbind(1)
+        columns = factors.unbind(1) if self._entries else ()
         while self._entries:
             slot, contribution = self._entries.pop()
             total = totals[slot.name]
