@@ -15,7 +15,7 @@ from tacit.native import structures
 from tacit.native.library import Library
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 9
+_VERSION = 10
 
 
 @functools.cache

@@ -13,7 +13,7 @@ MOST_TAPS = 256
 
 
 class Selections(Calls):
-    """Numbers above zero, and the largest numbers of windows that do not overlap."""
+    """Numbers above zero, and the largest numbers of windows."""
 
     def rectified(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """As `torch.relu`, and beside it what `rectified_back` needs."""
@@ -32,14 +32,16 @@ class Selections(Calls):
         self._call("tacit_rectify_back", torch.get_num_threads(), g.numel(), g, dropped, dx)
         return dx
 
-    def largest(self, x: Tensor, window: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """As `torch.max_pool2d` with windows next to each other.
+    def largest(
+        self, x: Tensor, window: tuple[int, int], step: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
+        """As `torch.max_pool2d` with windows so many pixels apart.
 
         Images are in channels-last format, and channels are a multiple of sixteen. Beside the
         result is what `largest_back` needs.
         """
         assert x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
-        shape = _pooled(x.shape, window)
+        shape = _pooled(x.shape, window, step)
         sizes = (len(x), shape.channels, shape.out_height, shape.out_width)
         y, taps = (
             torch.empty(sizes, dtype=kind, device="cpu", memory_format=torch.channels_last)
@@ -49,12 +51,17 @@ class Selections(Calls):
         return y, taps
 
     def largest_back(
-        self, g: Tensor, taps: Tensor, size: torch.Size, window: tuple[int, int]
+        self,
+        g: Tensor,
+        taps: Tensor,
+        size: torch.Size,
+        window: tuple[int, int],
+        step: tuple[int, int],
     ) -> Tensor:
         """The gradient of images of this size from that of the largest numbers of their windows."""
         form = torch.channels_last
         g = g.contiguous(memory_format=form)
-        shape = _pooled(size, window)
+        shape = _pooled(size, window, step)
         assert g.dtype == torch.float32 and g.shape == taps.shape
         assert tuple(g.shape[1:]) == (shape.channels, shape.out_height, shape.out_width)
         assert taps.is_contiguous(memory_format=form) and len(g) == size[0]
@@ -82,8 +89,10 @@ def _form(x: Tensor) -> torch.memory_format:
     return torch.channels_last
 
 
-def _pooled(size: torch.Size, window: tuple[int, int]) -> structures.Pooled:
+def _pooled(size: torch.Size, window: tuple[int, int], step: tuple[int, int]) -> structures.Pooled:
     _, channels, height, width = size
-    high, wide = window
-    assert channels % 16 == 0 and 0 < high * wide <= MOST_TAPS
-    return structures.Pooled(channels, height, width, height // high, width // wide, high, wide)
+    (high, wide), (down, right) = window, step
+    assert channels % 16 == 0 and 0 < high * wide <= MOST_TAPS and min(down, right) > 0
+    assert high <= height and wide <= width
+    found = ((height - high) // down + 1, (width - wide) // right + 1)
+    return structures.Pooled(channels, height, width, *found, high, wide, down, right)

@@ -69,7 +69,7 @@ class Pooled(ctypes.Structure):
         (name, c_int64)
         for name in (
             *("channels", "height", "width", "out_height", "out_width"),
-            *("window_height", "window_width"),
+            *("window_height", "window_width", "step_down", "step_right"),
         )
     )
 

@@ -45,7 +45,7 @@ def assert_same(ours: Function, theirs: Function, x: Tensor) -> None:
     for g in (some, some.contiguous(memory_format=form), torch._neg_view(some)):
         g[torch.rand(g.shape) < 0.01] = float("inf")
         gradients = (torch.autograd.grad(y, x, g, retain_graph=True)[0] for y in (found, expected))
-        torch.testing.assert_close(*gradients, rtol=0, atol=0)
+        torch.testing.assert_close(*gradients, rtol=0, atol=0, equal_nan=True)
 
 
 def taken(found: Tensor) -> Tensor:
@@ -82,10 +82,28 @@ def test_largest_of_windows(kernels: Library, seed: int) -> None:
     )
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_largest_of_windows_that_overlap_or_leave_pixels_out(kernels: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    window = (chance.randint(1, 4), chance.randint(1, 4))
+    step = (chance.randint(1, 5), chance.randint(1, 5))
+    size = [n + chance.randint(0, 9) for n in window]
+    shape = (chance.randint(1, 20), chance.choice([16, 32, 80]), *size)
+    x = awkward(*shape).contiguous(memory_format=LAST)
+    if min(size) == max(size) == 1:
+        x = awkward(*shape[:2], 1, 2).contiguous(memory_format=LAST)  # a pixel has no format
+
+    def found(x: Tensor) -> Tensor:
+        return taken(selecting.max_pool2d(x, window, step))
+
+    assert_same(found, lambda x: F.max_pool2d(x, window, step), x)
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        {"stride": 1},
+        {"stride": (1, 1, 1)},
         {"padding": 1},
         {"dilation": 2},
         {"ceil_mode": True},

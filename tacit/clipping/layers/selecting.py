@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import Function, forward_ad
@@ -45,7 +44,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """Replacement for `torch.nn.functional.max_pool2d`, where windows do not overlap."""
+    """Replacement for `torch.nn.functional.max_pool2d`, without padding."""
     with torch._C.DisableTorchFunction():
         kernels = _kernels_for(input)
         if kernels is None or input.dim() != 4 or ceil_mode or return_indices:
@@ -56,7 +55,7 @@ def max_pool2d(
             around = (spread(padding, 2), spread(dilation, 2))
         except TypeError:  # given in a way that is not known here
             return NotImplemented
-        if len(window) != 2 or step != window or around != ((0, 0), (1, 1)):
+        if len(window) != 2 or len(step) != 2 or around != ((0, 0), (1, 1)) or min(step) < 1:
             return NotImplemented
         _, channels, height, width = input.shape
         high, wide = window
@@ -64,7 +63,7 @@ def max_pool2d(
         last = input.is_contiguous(memory_format=torch.channels_last)
         if channels % LANES or not (fits and last) or input.is_contiguous():
             return NotImplemented
-        return _applied(_Largest, input, kernels, window)
+        return _applied(_Largest, input, kernels, window, step)
 
 
 def _kernels_for(x: Tensor) -> Library | None:
@@ -106,18 +105,21 @@ class _Rectified(Function):
 
 class _Largest(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernels: Library, window: tuple[int, int]) -> Tensor:
-        output, ctx.taps = kernels.largest(x, window)
-        ctx.kernels, ctx.window, ctx.size = kernels, window, x.shape
+    def forward(
+        ctx: Any, x: Tensor, kernels: Library, window: tuple[int, int], step: tuple[int, int]
+    ) -> Tensor:
+        output, ctx.taps = kernels.largest(x, window, step)
+        ctx.kernels, ctx.size, ctx.windows = kernels, x.shape, (window, step)
         return output
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         with torch._C.DisableTorchFunction():
             if _only_torch(g):
-                return _spread_out(g, ctx.taps, ctx.size, ctx.window), None, None
+                return _spread_out(g, ctx.taps, ctx.size, *ctx.windows), None, None, None
             slopes = g.resolve_neg()
-            return ctx.kernels.largest_back(slopes, ctx.taps, ctx.size, ctx.window), None, None
+            found = ctx.kernels.largest_back(slopes, ctx.taps, ctx.size, *ctx.windows)
+            return found, None, None, None
 
 
 def _only_torch(g: Tensor) -> bool:
@@ -126,12 +128,13 @@ def _only_torch(g: Tensor) -> bool:
     return torch.is_grad_enabled() or several
 
 
-def _spread_out(g: Tensor, taps: Tensor, size: torch.Size, window: tuple[int, int]) -> Tensor:
+def _spread_out(
+    g: Tensor, taps: Tensor, size: torch.Size, window: tuple[int, int], step: tuple[int, int]
+) -> Tensor:
     """`Library.largest_back` in torch."""
-    (high, wide), (height, width) = window, size[2:]
-    numbers = torch.arange(high * wide, dtype=taps.dtype).view(high, 1, wide)
-    down, across = g.shape[2:]
-    chosen = taps.view(*taps.shape[:3], 1, across, 1) == numbers
-    slopes = g.unsqueeze(3).unsqueeze(-1).where(chosen, 0)
-    covered = slopes.reshape(*g.shape[:2], down * high, across * wide)
-    return F.pad(covered, (0, width - across * wide, 0, height - down * high))
+    (down, right), (rows, columns) = step, taps.shape[2:]
+    from_top = taps.long() // window[1] + (down * torch.arange(rows))[:, None]
+    from_left = taps.long() % window[1] + right * torch.arange(columns)
+    places = (from_top * size[3] + from_left).flatten(2)
+    nothing = torch.zeros(*size[:2], size[2] * size[3], dtype=g.dtype)
+    return nothing.scatter_add(2, places, g.reshape(places.shape)).reshape(size)

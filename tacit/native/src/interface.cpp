@@ -43,7 +43,7 @@ struct Range {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 9; }
+std::int32_t tacit_version() { return 10; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86

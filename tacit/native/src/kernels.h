@@ -89,12 +89,13 @@ struct Affine {
 // Terms that are packed at once, at most, and columns of a panel: what is packed fits into a cache.
 constexpr std::int64_t kAffineTerms = 1024, kAffineColumns = 48;
 
-// Windows of images whose channels, a multiple of sixteen, lie innermost. They lie next to each other,
-// and pixels below or right of all of them are in none.
+// Windows of images whose channels, a multiple of sixteen, lie innermost. From one to the next are
+// `step` pixels; pixels may be in none, in one or in several.
 struct Pooled {
     std::int64_t channels, height, width;
     std::int64_t out_height, out_width;
     std::int64_t window_height, window_width;  // at most 256 pixels
+    std::int64_t step_down, step_right;
 };
 
 // Numbers that are rectified at once, and words that say which of them were dropped.

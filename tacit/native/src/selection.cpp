@@ -34,6 +34,34 @@ inline void largest_of(const float *x, const Pooled &p, float *y, std::uint8_t *
     std::memcpy(taps, &bytes, sizeof bytes);
 }
 
+inline Ints taken_from(const std::uint8_t *taps) {
+    Bytes bytes;
+    std::memcpy(&bytes, taps, sizeof bytes);
+    return __builtin_convertvector(bytes, Ints);
+}
+
+// Where windows overlap, or leave pixels out: slopes are added up in the order of the windows.
+void added_back(const Pooled &p, const float *g, const std::uint8_t *taps, float *dx) {
+    std::memset(dx, 0, sizeof(float) * p.height * p.width * p.channels);
+    for (std::int64_t row = 0; row < p.out_height; row++)
+        for (std::int64_t column = 0; column < p.out_width; column++) {
+            float *window =
+                dx + (row * p.step_down * p.width + column * p.step_right) * p.channels;
+            for (std::int64_t c = 0; c < p.channels; c += kLanes) {
+                const Ints where = taken_from(taps + c);
+                const Lanes slope = load(g + c);
+                for (std::int64_t i = 0; i < p.window_height; i++)
+                    for (std::int64_t j = 0; j < p.window_width; j++) {
+                        float *to = window + (i * p.width + j) * p.channels + c;
+                        const Lanes added = load(to) + slope;
+                        const Ints here = where == std::int32_t(i * p.window_width + j);
+                        store(to, here ? added : load(to));
+                    }
+            }
+            g += p.channels, taps += p.channels;
+        }
+}
+
 }  // namespace
 
 // Bit k of word w stands for number 16 k + w of a block.
@@ -78,7 +106,7 @@ void largest(const Pooled &p, const float *x, float *y, std::uint8_t *taps) {
     for (std::int64_t row = 0; row < p.out_height; row++)
         for (std::int64_t column = 0; column < p.out_width; column++) {
             const float *window =
-                x + (row * p.window_height * p.width + column * p.window_width) * p.channels;
+                x + (row * p.step_down * p.width + column * p.step_right) * p.channels;
             for (std::int64_t c = 0; c < p.channels; c += kLanes)
                 largest_of(window + c, p, y + c, taps + c);
             y += p.channels, taps += p.channels;
@@ -86,6 +114,8 @@ void largest(const Pooled &p, const float *x, float *y, std::uint8_t *taps) {
 }
 
 void largest_back(const Pooled &p, const float *g, const std::uint8_t *taps, float *dx) {
+    if (p.step_down != p.window_height || p.step_right != p.window_width)
+        return added_back(p, g, taps, dx);
     const std::int64_t wide = p.width * p.channels;
     const std::int64_t covered = p.out_width * p.window_width * p.channels;
     for (std::int64_t row = 0; row < p.height; row++, dx += wide) {
@@ -99,9 +129,7 @@ void largest_back(const Pooled &p, const float *g, const std::uint8_t *taps, flo
             const std::int64_t from = (above + column) * p.channels;
             float *to = dx + column * p.window_width * p.channels;
             for (std::int64_t c = 0; c < p.channels; c += kLanes) {
-                Bytes bytes;
-                std::memcpy(&bytes, taps + from + c, sizeof bytes);
-                const Ints where = __builtin_convertvector(bytes, Ints);
+                const Ints where = taken_from(taps + from + c);
                 const Lanes slope = load(g + from + c);
                 for (std::int64_t j = 0; j < p.window_width; j++)
                     store(to + j * p.channels + c,
