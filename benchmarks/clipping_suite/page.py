@@ -22,8 +22,9 @@ _READING = (
     "Peers draw theirs from torch's own generator, whose seed has 64 bits.",
 )
 _TRIED = {
-    True: "Everyone first tries memory layouts and micro-batches; the fastest setting that is right"
-    " goes into the rounds (for tacit, which is to keep to a bound of memory as well, the fastest"
+    True: "Everyone first tries memory layouts and micro-batches, those that come close to the"
+    " fastest twice; the fastest setting that is right goes into the rounds (for tacit, which is to"
+    " keep to a bound of memory as well, the fastest"
     " that does, unless it is more than a tenth slower).",
     False: "Only plain SGD tries memory layouts and micro-batches and goes on with the fastest; all"
     " others, ours included, run the whole batch as it comes.",
