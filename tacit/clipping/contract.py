@@ -51,6 +51,11 @@ class Layout:
         """One past the last element of each parameter in the flat vector."""
         return tuple(accumulate(self.sizes))
 
+    @cached_property
+    def starts(self) -> dict[str, int]:
+        """The first element of each parameter in the flat vector."""
+        return dict(zip(self.names, (0, *self.ends), strict=False))
+
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """The flat vector cut into tensors of the parameters' shapes, sharing its memory."""
         assert vector.shape == (self.size,) and vector.is_contiguous()
@@ -62,11 +67,10 @@ class Layout:
 
     @cached_property
     def _places(self) -> list[tuple[str, torch.Size, tuple[int, ...], int]]:
-        """Name, shape, strides and first element of each parameter: `views` is called twice in
-        every step, and views of splits take twice as long."""
-        offsets = (0, *self.ends)
+        """Name, shape, strides and first element of each parameter: `views` is called in every
+        step, and views of splits take twice as long."""
         strides = (tuple(math.prod(s[d + 1 :]) for d in range(len(s))) for s in self.shapes)
-        return list(zip(self.names, self.shapes, strides, offsets, strict=False))
+        return list(zip(self.names, self.shapes, strides, self.starts.values(), strict=True))
 
 
 class ClippingRule(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.clipping.contract import (
     Batch,
@@ -22,11 +22,12 @@ from tacit.clipping.layers.axis import Axis, Rows, rows_of
 from tacit.clipping.layers.chains import chains_among
 from tacit.clipping.layers.choice import Chooser, give_back_memory
 from tacit.clipping.layers.fallback import NotPerRecordError, Unit
-from tacit.clipping.layers.interception import DifferentiatedTwiceError, intercepted
+from tacit.clipping.layers.interception import DifferentiatedTwiceError, Interception
 from tacit.clipping.layers.passes import probe, recorded_backward
 from tacit.clipping.layers.reading import read_backward, uses_read
 from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Slots
+from tacit.clipping.layers.totals import Totals
 from tacit.clipping.layers.uses import RecordsMixedError, SmallerBatchError
 from tacit.clipping.layers.validation import (
     refuse_dependence,
@@ -99,31 +100,22 @@ class FastEngine:
                 f"the parameter {frozen[0]!r} was frozen after the clipping engine was made; freeze"
                 " parameters before, or make a new engine"
             )
-        total: Tensor | None = None
-        totals: dict[str, Tensor] = {}
-        unwritten: set[str] = set()
+        totals: Totals | None = None
         steady = self._steady
         for batch in batches:
             for recording in self._recordings(loss, batch, rows_of(batch, views), slots):
-                if total is None:  # only now that activations are gone
-                    total = self._room()
-                    totals = self.layout.views(total)
-                    unwritten = set(totals)
+                totals = totals or self._totals()  # only now that activations are gone
                 with torch.no_grad():
-                    recording.finish(self.rule, totals, unwritten)
+                    recording.finish(self.rule, totals)
                 if self._steady and not steady:
                     steady = True
                     give_back_memory()
-        if total is None:
-            total = self._room().zero_()
-        for name in unwritten:
-            totals[name].zero_()
-        return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
+        vector = (totals or self._totals()).complete()
+        return ClippedSum(vector, self.layout, self.rule.bounds, self.rule.shares)
 
-    def _room(self) -> Tensor:
-        """Memory for a sum, with nothing in it yet."""
+    def _totals(self) -> Totals:
         first = next(iter(self._slots.parameters.values()))
-        return torch.empty(self.layout.size, dtype=first.dtype, device=first.device)
+        return Totals(self.layout, first.dtype, first.device)
 
     def _take(self, structure: Structure) -> None:
         """Take the model as it is now; nothing that was found out about another one holds."""
@@ -263,7 +255,7 @@ class FastEngine:
         units = self._units.values()
         rewrites = REWRITES if units else REWRITES_AND_QUICKER
         replacements = units or (self._chains if self._steady else ())
-        with torch.enable_grad(), intercepted(recording, replacements, RULES, rewrites, ALONE):
+        with torch.enable_grad(), Interception(recording, replacements, RULES, rewrites, ALONE):
             losses = loss(self._model, batch)
             recording.doubt_if_moved()
             with torch._C.DisableTorchFunction():

@@ -4,17 +4,21 @@ They are built with the package where there is a C++ compiler. `TACIT_NATIVE=0` 
 turns them off.
 """
 
+from tacit.native.affine import Layer
 from tacit.native.library import TAG_KEY_WORDS, Library
 from tacit.native.loading import active, available, limited_to
-from tacit.native.products import Product, Products, readable
+from tacit.native.products import Product, Products, Rows, readable, rows_of
 
 __all__ = [
     "TAG_KEY_WORDS",
+    "Layer",
     "Library",
     "Product",
     "Products",
+    "Rows",
     "active",
     "available",
     "limited_to",
     "readable",
+    "rows_of",
 ]

@@ -2,56 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from tacit.native import structures
 from tacit.native.calls import Calls
 from tacit.native.products import plain, readable
+from tacit.native.structures import numbers
+
+
+class Layer(NamedTuple):
+    """A matrix [outputs, inputs], what is added to its results, and whether they are rectified."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    rectified: bool = False
 
 
 class Affine(Calls):
     """Rows times a matrix, with what follows: the same for a row whatever other rows there are.
 
-    Results are None for tensors that the kernels cannot read, or that do not fit each other.
+    Layers that follow each other take one call. Results are None where there is a tensor that the
+    kernels cannot read, or that does not fit.
     """
 
-    def affine(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, rectified: bool = False
-    ) -> Tensor | None:
-        """As `torch.nn.functional.linear`, and `torch.relu` of that where it is asked for."""
-        if not (readable(x) and readable(weight)):
+    def affine(self, x: Tensor, layers: Sequence[Layer]) -> list[Tensor] | None:
+        """Every layer's result: `torch.nn.functional.linear`, and its `torch.relu` if that is
+        asked for, of the one before."""
+        if not readable(x):
             return None
-        (rows, inputs), (outputs, terms) = x.shape, weight.shape
-        if inputs != terms or not (bias is None or _shifts(bias, outputs)):
-            return None
-        y = torch.empty(rows, outputs, dtype=torch.float32, device="cpu")
-        self._affine(
-            *(x.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr(), None),
-            *(y.data_ptr(), rows, inputs, outputs, x.stride(0), weight.stride(0), 0),
-            *(True, rectified),
-        )
-        return y
+        rows, terms = x.shape
+        address, stride = x.data_ptr(), x.stride(0)
+        results, described = [], []
+        for weight, bias, rectified in layers:
+            if not readable(weight):
+                return None
+            columns, inputs = weight.shape
+            if inputs != terms or not (bias is None or _shifts(bias, columns)):
+                return None
+            y = torch.empty(rows, columns, dtype=torch.float32, device="cpu")
+            shift, result = 0 if bias is None else bias.data_ptr(), y.data_ptr()
+            described += [
+                *(address, weight.data_ptr(), shift, 0, result, rows, terms, columns),
+                *(stride, weight.stride(0), 0, True, rectified),
+            ]
+            results.append(y)
+            address, stride, terms = result, columns, columns
+        self._run(described, len(results))
+        return results
 
-    def affine_back(self, g: Tensor, weight: Tensor, above: Tensor | None = None) -> Tensor | None:
-        """The gradient of x from that of the result; zero where a number of `above`, which x was
-        rectified to, is not above zero."""
-        if not (readable(g) and readable(weight) and (above is None or readable(above))):
-            return None
-        (rows, outputs), (terms, inputs) = g.shape, weight.shape
-        if outputs != terms or not (above is None or above.shape == (rows, inputs)):
-            return None
-        dx = torch.empty(rows, inputs, dtype=torch.float32, device="cpu")
-        self._affine(
-            *(g.data_ptr(), weight.data_ptr(), None, None if above is None else above.data_ptr()),
-            *(dx.data_ptr(), rows, outputs, inputs, g.stride(0), weight.stride(0)),
-            *(0 if above is None else above.stride(0), False, False),
-        )
-        return dx
+    def affine_back(
+        self, g: Tensor, steps: Sequence[tuple[Tensor, Tensor | None]]
+    ) -> list[Tensor] | None:
+        """The gradient of a layer's input from that of its result, and so on from layer to layer.
 
-    def _affine(self, *described: int | None) -> None:
+        Each step has the layer's weight, and what its input was rectified to if it was: where that
+        is not above zero, the gradient is zero.
+        """
+        if not readable(g):
+            return None
+        rows, terms = g.shape
+        address, stride = g.data_ptr(), g.stride(0)
+        results, described = [], []
+        for weight, above in steps:
+            if not (readable(weight) and (above is None or readable(above))):
+                return None
+            outputs, columns = weight.shape
+            if outputs != terms or not (above is None or above.shape == (rows, columns)):
+                return None
+            dx = torch.empty(rows, columns, dtype=torch.float32, device="cpu")
+            let_through, apart = (0, 0) if above is None else (above.data_ptr(), above.stride(0))
+            result = dx.data_ptr()
+            described += [
+                *(address, weight.data_ptr(), 0, let_through, result, rows, terms, columns),
+                *(stride, weight.stride(0), apart, False, False),
+            ]
+            results.append(dx)
+            address, stride, terms = result, columns, columns
+        self._run(described, len(results))
+        return results
+
+    def _run(self, described: Sequence[int], count: int) -> None:
         threads = torch.get_num_threads()
-        self._library.tacit_affine(self._level, threads, structures.Affine(*described))
+        self._library.tacit_affine(self._level, threads, numbers(described), count)
 
 
 def _shifts(bias: Tensor, outputs: int) -> bool:

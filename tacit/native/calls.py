@@ -22,7 +22,7 @@ class Calls:
 
     def _call(self, name: str, *arguments: object) -> None:
         """Call a function by name; tensors are passed by address and kept alive meanwhile."""
-        addresses = (a.data_ptr() if isinstance(a, Tensor) else a for a in arguments)
+        addresses = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
         getattr(self._library, name)(self._level, *addresses)
 
 

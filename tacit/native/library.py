@@ -79,25 +79,25 @@ class Library(Affine, Convolutions, Selections):
         self._call("tacit_tags", torch.get_num_threads(), content, size, key, sums)
         return sums.numpy().tobytes()
 
-    def outer_squares(self, products: Products) -> Tensor:
-        """Squared norms of records' gradients, [records, groups]."""
+    def outer_squares(self, products: Products) -> tuple[Tensor, bool]:
+        """Squared norms of records' gradients, [records, groups], and whether all are finite."""
         sizes = (products.records, products.groups)
         squares = torch.empty(sizes, dtype=torch.float32, device="cpu")
-        self._call_on("tacit_outer_squares", products, squares)
-        return squares
+        described = products.described, products.count
+        finite = self._library.tacit_outer_squares(
+            self._level, torch.get_num_threads(), *described, *sizes, squares.data_ptr()
+        )
+        return squares, bool(finite)
 
     def outer_sums(self, products: Products, factors: Tensor) -> None:
-        """Sums of gradients over records, each times its group's factor, [records, groups].
-
-        No two sums may share memory.
-        """
+        """Sums of gradients over records, each times its group's factor, [records, groups]."""
         check(factors)
-        assert factors.shape == (products.records, products.groups)
-        self._call_on("tacit_outer_sums", products, factors)
-
-    def _call_on(self, name: str, products: Products, numbers: Tensor) -> None:
-        threads, described = torch.get_num_threads(), products.described
-        self._call(name, threads, described, len(described), *numbers.shape, numbers)
+        sizes = (products.records, products.groups)
+        assert factors.shape == sizes
+        described = products.described, products.count
+        self._library.tacit_outer_sums(
+            self._level, torch.get_num_threads(), *described, *sizes, factors.data_ptr()
+        )
 
     def group_norm(
         self, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float

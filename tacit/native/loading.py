@@ -15,7 +15,7 @@ from tacit.native import structures
 from tacit.native.library import Library
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 10
+_VERSION = 11
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def _loaded() -> tuple[Library, ...]:
             raise OSError(f"it is of version {found}, not {_VERSION}")
         for name, types in structures.SIGNATURES.items():
             function = getattr(library, name)
-            function.argtypes, function.restype = types, None
+            function.argtypes, function.restype = types, structures.RESULTS.get(name)
         build = hashlib.sha256(_PATH.read_bytes()).hexdigest()[:16]
     except (OSError, AttributeError) as error:
         warnings.warn(

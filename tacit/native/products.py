@@ -3,62 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tacit.native import structures
+from tacit.native.structures import numbers
 
 _PLAIN = (Tensor, nn.Parameter)
 """Types whose memory is where they say."""
 
 
-@dataclass
-class Product:
-    """Record r's gradient of `total` is g[r] ⊗ x[r], that of `shift` is g[r]; either may be absent.
+class Rows(NamedTuple):
+    """A tensor whose rows the kernels can read, and where they lie; made by `rows_of` alone."""
 
-    Their sums are written there, or added to what is to be kept. The norms of both are part of the
-    same group's.
+    tensor: Tensor
+    address: int
+    records: int
+    width: int
+    stride: int
+
+
+class Product(NamedTuple):
+    """Record r's gradient is g[r] ⊗ x[r], or also or only g[r]; either may be absent.
+
+    Their sums are written to places of a vector, `at` and `shift_at`, or added to what is to be
+    kept there. The norms of both are part of the same group's.
     """
 
-    g: Tensor
+    g: Rows
     group: int
-    x: Tensor | None = None
-    total: Tensor | None = None
+    x: Rows | None = None
+    at: int = 0
     kept: bool = False
-    shift: Tensor | None = None
+    shift_at: int | None = None
     shift_kept: bool = False
-
-    def described(self, records: int, groups: int) -> structures.Outer:
-        """Addresses and sizes, checked: anything else would be read or written elsewhere."""
-        x, g, total, shift = self.x, self.g, self.total, self.shift
-        rows, outputs = g.shape
-        assert readable(g) and rows == records and 0 <= self.group < groups
-        inputs = stride = 0
-        if x is not None:
-            (rows, inputs), stride = x.shape, x.stride(0)
-            assert readable(x) and rows == records
-            assert total is not None and total.shape == (outputs, inputs) and _writable(total)
-        assert shift is None or (shift.shape == (outputs,) and _writable(shift))
-        return structures.Outer(
-            None if x is None else x.data_ptr(),
-            g.data_ptr(),
-            None if total is None else total.data_ptr(),
-            None if shift is None else shift.data_ptr(),
-            *(inputs, outputs, stride, g.stride(0)),
-            *(self.group, self.kept, self.shift_kept),
-        )
 
 
 class Products:
-    """Several of them for the same records, their memory held for as long as this is."""
+    """Several of them for the same records, their memory held for as long as this is.
 
-    def __init__(self, products: Sequence[Product], records: int, groups: int) -> None:
-        self._products = products
+    No two may have the same place in the vector that their sums go to.
+    """
+
+    def __init__(
+        self, products: Sequence[Product], vector: Tensor, records: int, groups: int
+    ) -> None:
+        assert plain(vector) and vector.dim() == 1 and vector.is_contiguous()
+        self._held = products, vector
         self.records, self.groups = records, groups
-        described = (product.described(records, groups) for product in products)
-        self.described = (structures.Outer * len(products))(*described)
+        self._end, self._address = vector.numel(), vector.data_ptr()
+        self.count = len(products)
+        self.described = numbers([n for product in products for n in self._described(*product)])
+
+    def _described(
+        self,
+        g: Rows,
+        group: int,
+        x: Rows | None,
+        at: int,
+        kept: bool,
+        shift_at: int | None,
+        shift_kept: bool,
+    ) -> tuple[int, ...]:
+        """Addresses and sizes, checked: anything else would be read or written elsewhere."""
+        assert g.records == self.records and 0 <= group < self.groups
+        assert x is None or x.records == self.records
+        inputs = 0 if x is None else x.width
+        assert 0 <= at <= self._end - g.width * inputs
+        assert shift_at is None or 0 <= shift_at <= self._end - g.width
+        return (
+            0 if x is None else x.address,
+            g.address,
+            self._address + 4 * at,
+            0 if shift_at is None else self._address + 4 * shift_at,
+            *(inputs, g.width, 0 if x is None else x.stride, g.stride),
+            *(group, kept, shift_kept),
+        )
+
+
+def rows_of(tensor: Tensor) -> Rows | None:
+    """The rows of a tensor, if the kernels can read them."""
+    if not readable(tensor):
+        return None
+    records, width = tensor.shape
+    return Rows(tensor, tensor.data_ptr(), records, width, tensor.stride(0))
 
 
 def readable(tensor: Tensor) -> bool:
@@ -76,7 +105,3 @@ def plain(tensor: Tensor) -> bool:
         and not tensor.is_neg()
         and not tensor._is_zerotensor()
     )
-
-
-def _writable(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() and tensor.dtype == torch.float32 and tensor.is_cpu

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+import struct
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from typing import NamedTuple
 
 
@@ -74,21 +76,12 @@ class Pooled(ctypes.Structure):
     )
 
 
-class Outer(ctypes.Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("x", "g", "total", "shift")),
-        *((name, c_int64) for name in ("inputs", "outputs", "x_stride", "g_stride")),
-        *((name, c_int64) for name in ("column", "kept", "shift_kept")),
-    )
+def numbers(fields: Sequence[int]) -> bytes:
+    """Structures that have nothing but addresses and integers of 64 bits, one after the other.
 
-
-class Affine(ctypes.Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("x", "matrix", "shift", "above", "y")),
-        *((name, c_int64) for name in ("rows", "terms", "columns")),
-        *((name, c_int64) for name in ("x_stride", "matrix_stride", "above_stride")),
-        *((name, c_int64) for name in ("turned", "rectified")),
-    )
+    Those that are needed for every layer of every step: `ctypes` takes several times as long.
+    """
+    return struct.pack(f"{len(fields)}q", *fields)
 
 
 SIGNATURES: dict[str, list[type]] = {
@@ -120,9 +113,9 @@ SIGNATURES: dict[str, list[type]] = {
         *(c_int32, c_int32, POINTER(Planar), POINTER(Taps), c_int64),
         *(c_void_p, c_void_p, c_void_p),
     ],
-    "tacit_outer_squares": [c_int32, c_int32, POINTER(Outer), *[c_int64] * 3, c_void_p],
-    "tacit_outer_sums": [c_int32, c_int32, POINTER(Outer), *[c_int64] * 3, c_void_p],
-    "tacit_affine": [c_int32, c_int32, POINTER(Affine)],
+    "tacit_outer_squares": [c_int32, c_int32, c_char_p, *[c_int64] * 3, c_void_p],
+    "tacit_outer_sums": [c_int32, c_int32, c_char_p, *[c_int64] * 3, c_void_p],
+    "tacit_affine": [c_int32, c_int32, c_char_p, c_int64],
     "tacit_group_norm": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 6],
     "tacit_group_norm_backward": [c_int32, c_int32, POINTER(Grouped), c_int64, *[c_void_p] * 8],
     "tacit_table_norms": [c_int32, c_int32, POINTER(Lookups), c_int64, c_int64, *[c_void_p] * 3],
@@ -132,3 +125,6 @@ SIGNATURES: dict[str, list[type]] = {
     "tacit_largest": [c_int32, c_int32, POINTER(Pooled), c_int64, *[c_void_p] * 3],
     "tacit_largest_back": [c_int32, c_int32, POINTER(Pooled), c_int64, *[c_void_p] * 3],
 }
+
+RESULTS = {"tacit_outer_squares": c_int32}
+"""Types of what functions return; the others return nothing."""

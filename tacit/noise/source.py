@@ -144,14 +144,14 @@ class RandomSource:
         published; noise under a name that only the key knows may be. Without kernels tags are
         those of AES-GCM because processors have instructions for it; Poly1305 takes twice as long.
         """
-        flat = content.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        content = content.detach().cpu().contiguous()
         kernels = native.active()
-        tags = self._tags(flat) if kernels is None else kernels.tags(flat, self._tag_key)
-        collected = len(flat).to_bytes(8, "little") + tags
+        tags = self._tags(content) if kernels is None else kernels.tags(content, self._tag_key)
+        collected = (content.numel() * content.element_size()).to_bytes(8, "little") + tags
         return hashlib.blake2b(collected, key=self.key, digest_size=KEY_BYTES).hexdigest()
 
-    def _tags(self, flat: Tensor) -> bytes:
-        raw = flat.numpy().data
+    def _tags(self, content: Tensor) -> bytes:
+        raw = content.view(-1).view(torch.uint8).numpy().data
         pieces = (raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE))
         return b"".join(self._namer.encrypt(bytes(NONCE_BYTES), b"", piece) for piece in pieces)
 

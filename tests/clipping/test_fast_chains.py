@@ -36,7 +36,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     forward = chains._Chained.forward
 
     def counted(ctx: Any, anchor: Tensor, x: Tensor, chain: chains.Chain, *rest: Any) -> Tensor:
-        lengths.append(len(chain))
+        lengths.append(len(chain.links))
         return forward(ctx, anchor, x, chain, *rest)
 
     monkeypatch.setattr(chains._Chained, "forward", counted)

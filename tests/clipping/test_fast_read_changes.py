@@ -54,7 +54,7 @@ def test_hooks_on_outputs_change_what_is_recorded(monkeypatch: pytest.MonkeyPatc
     engine, batch = FastEngine(model, Flat(CLIP)), batch_of(torch.randn(5, 4).double())
     for _ in range(2):
         assert_agrees(engine, model, batch)
-        monkeypatch.setattr(fast_module, "intercepted", only_read)
+        monkeypatch.setattr(fast_module, "Interception", only_read)
 
 
 @pytest.mark.parametrize("channels", [3, 32])

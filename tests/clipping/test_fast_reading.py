@@ -92,7 +92,7 @@ def test_after_the_first_batch_nothing_is_intercepted(
     for count in (2, 5, 1, 4):
         batch = batch_of(records(views * count).double())
         assert_agrees(engine, model, batch, views)
-        monkeypatch.setattr(fast_module, "intercepted", only_read)
+        monkeypatch.setattr(fast_module, "Interception", only_read)
 
 
 @pytest.mark.parametrize("name", READABLE)

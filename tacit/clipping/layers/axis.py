@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -30,8 +31,7 @@ def rows_of(batch: Sequence[Tensor], views: int) -> Rows:
     return Rows(count, views, count // views)
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """The dimension that the rows vary along; `minor` when they vary fastest within it.
 
     A dimension may be a multiple of the rows: `[rows * positions, ...]`, or minor

@@ -7,8 +7,7 @@ of the layers one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +18,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from tacit.clipping.layers.axis import FIRST
 from tacit.clipping.layers.interception import DifferentiatedTwiceError, Interceptor
-from tacit.clipping.layers.linear import Linear, unrectified
+from tacit.clipping.layers.linear import Linear, back_through, run_all, unrectified
 from tacit.clipping.layers.recording import Recording
 from tacit.clipping.layers.slots import Slots
 from tacit.clipping.layers.uses import Use
@@ -54,7 +53,59 @@ class Link(NamedTuple):
         return rectifier is None or (type(rectifier) is nn.ReLU and not _hooked(rectifier))
 
 
-Chain = list[Link]
+class Chain:
+    """Links that follow each other."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.links = links
+        self.modules = [module for link in links for module in link.modules]
+        self.slots = [slot for link in links for slot in link.operation.slots]
+        self.layers = [link.operation.layer(rectified=link.rectifier is not None) for link in links]
+        self._firsts = [link.operation.slots[0] for link in links]
+        self._weight = links[0].weight
+
+    def run(self, x: Any, recording: Recording) -> Tensor | None:
+        """What the chain computes; None where it must not run as one.
+
+        That is where somebody else sees what torch is asked for, or changes what it does, where
+        the chain is not what it was, or x has not one row for each of the batch.
+        """
+        if type(x) is not Tensor or recording.inside_unit:
+            return None
+        with torch._C.DisableTorchFunction():
+            if _disturbed() or not self._suits(x, recording):
+                return None
+            use = recording.use(self.slots, [FIRST], 2)
+            assert use is not None
+            # No functorch transform is at work here: its part of `Function.apply` is passed by.
+            output: Tensor = super(Function, _Chained).apply(  # type: ignore[no-untyped-call]
+                recording.anchor, x, self, use, recording
+            )
+            return output
+
+    def steps_back(
+        self, inputs: Sequence[Tensor], *, first: bool
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """The layers' weights, and their inputs where the layer before rectified them, from the
+        last layer on; whether the first is among them is asked for."""
+        steps: list[tuple[Tensor, Tensor | None]] = []
+        for layer, before, x in zip(self.layers[1:], self.layers, inputs[1:], strict=False):
+            steps.append((layer.weight, x if before.rectified else None))
+        if first:
+            steps.insert(0, (self._weight, None))
+        return steps[::-1]
+
+    def _suits(self, x: Tensor, recording: Recording) -> bool:
+        weight = self._weight
+        if x.layout is not torch.strided or x.shape != (recording.rows.count, weight.shape[1]):
+            return False
+        if x.dtype != weight.dtype or x.device != weight.device:
+            return False
+        if torch.is_autocast_enabled(x.device.type):
+            return False
+        if not recording.rows_known(self._firsts, 2):
+            return False
+        return all(link.as_it_was() for link in self.links)
 
 
 class Chains:
@@ -64,17 +115,16 @@ class Chains:
         self.module = module
         self.parts = parts
         self._children = tuple(module._modules.values())
-        links = [link for part in parts if isinstance(part, list) for link in part]
-        self.names = {slot.name for link in links for slot in link.operation.slots}
+        chains = [part for part in parts if isinstance(part, Chain)]
+        self.names = {slot.name for chain in chains for slot in chain.slots}
 
     def as_they_were(self) -> bool:
         """Whether the module has the children that it had."""
         now = self.module._modules.values()
         return len(now) == len(self._children) and all(map(_same, now, self._children))
 
-    @contextmanager
-    def replaced(self, recording: Recording) -> Iterator[None]:
-        """Let chains run as one for as long as the context is open: the module is of another class.
+    def begin(self, recording: Recording) -> Callable[[], None]:
+        """Let chains run as one until what is returned is called: the module is of another class.
 
         That is seen by other threads, and kept by copies, but only a recording that knows the
         module finds chains in it.
@@ -82,11 +132,11 @@ class Chains:
         recording.chains[self.module] = self
         if type(self.module) is nn.Sequential:
             object.__setattr__(self.module, "__class__", _Chaining)
-        try:
-            yield
-        finally:
-            if type(self.module) is _Chaining:
-                object.__setattr__(self.module, "__class__", nn.Sequential)
+        return self._give_back
+
+    def _give_back(self) -> None:
+        if type(self.module) is _Chaining:
+            object.__setattr__(self.module, "__class__", nn.Sequential)
 
 
 class _Chaining(nn.Sequential):
@@ -101,14 +151,13 @@ class _Chaining(nn.Sequential):
             return nn.Sequential.forward(self, input)  # type: ignore[no-untyped-call]
         found, recording = chains
         for part in found.parts:
-            if not isinstance(part, list):
+            if not isinstance(part, Chain):
                 input = part(input)
                 continue
-            output = _taken(part, input, recording)
+            output = part.run(input, recording)
             if output is None:
-                for link in part:
-                    for module in link.modules:
-                        input = module(input)
+                for module in part.modules:
+                    input = module(input)
             else:
                 input = output
         return input
@@ -135,18 +184,18 @@ def chains_among(modules: Iterable[nn.Module], slots: Slots) -> list[Chains]:
     for module in modules:
         if type(module) is nn.Sequential:
             parts = _parts(module, slots)
-            if any(isinstance(part, list) for part in parts):
+            if any(isinstance(part, Chain) for part in parts):
                 found.append(Chains(module, parts))
     return found
 
 
 def _parts(sequence: nn.Sequential, slots: Slots) -> list[nn.Module | Chain]:
     parts: list[nn.Module | Chain] = []
-    chain: Chain = []
+    chain: list[Link] = []
 
     def end() -> None:
         if len(chain) >= _FEWEST_LAYERS:
-            parts.append(list(chain))
+            parts.append(Chain([*chain]))
         else:
             parts.extend(module for link in chain for module in link.modules)
         chain.clear()
@@ -176,38 +225,6 @@ def _link(module: nn.Module, slots: Slots) -> Link | None:
         return None
     operation = Linear(weight, bias, *(None if n is None else slots.whole(n) for n in names))
     return Link(module, operation, weight, bias)
-
-
-def _taken(chain: Chain, x: Any, recording: Recording) -> Tensor | None:
-    """What the chain computes; None where it must not run as one.
-
-    That is where somebody else sees what torch is asked for, or changes what it does, where the
-    chain is not what it was, or x has not one row for each of the batch.
-    """
-    if type(x) is not Tensor or recording.inside_unit:
-        return None
-    with torch._C.DisableTorchFunction():
-        if _disturbed() or x.layout is not torch.strided or x.dim() != 2:
-            return None
-        some = chain[0].weight
-        rows, width = x.shape
-        if rows != recording.rows.count or width != some.shape[1]:
-            return None
-        if x.dtype != some.dtype or x.device != some.device:
-            return None
-        if torch.is_autocast_enabled(x.device.type):
-            return None
-        for link in chain:
-            if not (link.as_it_was() and recording.rows_known(link.operation.slots[0], 2)):
-                return None
-        slots = [slot for link in chain for slot in link.operation.slots]
-        use = recording.use(slots, [FIRST], 2)
-        assert use is not None
-        # No functorch transform is at work here, so its part of `Function.apply` is passed by.
-        output: Tensor = super(Function, _Chained).apply(  # type: ignore[no-untyped-call]
-            recording.anchor, x, chain, use, recording
-        )
-        return output
 
 
 def _disturbed() -> bool:
@@ -243,32 +260,24 @@ class _Chained(Function):
     def forward(
         ctx: Any, anchor: Tensor, x: Tensor, chain: Chain, use: Use, recording: Recording
     ) -> Tensor:
-        given = [x]
-        for link in chain:
-            x = link.operation.through(x, rectified=link.rectifier is not None)
-            given.append(x)
-        if chain[-1].rectifier is None:
-            given.pop()
-        ctx.save_for_backward(*given)
+        outputs = run_all(chain.layers, x)
+        given = outputs if chain.layers[-1].rectified else outputs[:-1]
+        ctx.save_for_backward(x, *given)
         ctx.chain, ctx.use, ctx.recording = chain, use, recording
-        return x
+        return outputs[-1]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise DifferentiatedTwiceError
-        chain, recording, given = ctx.chain, ctx.recording, ctx.saved_tensors
+        chain, given, needed = ctx.chain, ctx.saved_tensors, ctx.needs_input_grad[1]
         with torch._C.DisableTorchFunction():
             g = g.resolve_neg()
-            if chain[-1].rectifier is not None:
+            if chain.layers[-1].rectified:
                 g = unrectified(g, given[-1])
             placement = ctx.use.placement(g, 1)
-            for place in range(len(chain) - 1, -1, -1):
-                operation, x = chain[place].operation, given[place].detach()
-                recording.add(operation.gradients(x, g, placement))
-                if place:
-                    rectified = chain[place - 1].rectifier is not None
-                    g = operation.input_gradient(g, x if rectified else None)
-            needed = ctx.needs_input_grad[1]
-            gradient = chain[0].operation.input_gradient(g) if needed else None
-        return None, gradient, None, None, None
+            inputs = [x.detach() for x in given[: len(chain.layers)]]
+            gradients = [g, *back_through(chain.steps_back(inputs, first=needed), g)]
+            for link, x, g in zip(chain.links[::-1], inputs[::-1], gradients, strict=False):
+                ctx.recording.add(link.operation.gradients(x, g, placement))
+        return None, gradients[-1] if needed else None, None, None, None

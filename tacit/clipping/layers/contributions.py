@@ -14,7 +14,7 @@ from tacit import native
 _WIDE = (torch.float32, torch.float64)
 _FEW_TERMS = 100
 
-Rows = tuple[Tensor | None, Tensor]
+Outer = tuple[native.Rows | None, native.Rows]
 """Inputs and outputs, [records, width] and [records, height]: a record's gradient is the outer
 product of its rows; without inputs it is the row of outputs."""
 
@@ -38,7 +38,7 @@ class Contribution(ABC):
         """The same for a `total` that holds nothing yet, not even zeros."""
         self.add_weighted(factors, total.zero_())
 
-    def rows(self) -> Rows | None:
+    def outer(self) -> Outer | None:
         """What compiled kernels need to measure this and add it up, if they can read it."""
         return None
 
@@ -134,14 +134,18 @@ class Dense(Contribution):
     def __init__(self, gradients: Tensor) -> None:
         self._gradients = gradients
         self._squares: Tensor | None = None
+        self._outer: Outer | None = None
 
     def squared_norms(self) -> Tensor:
         if self._squares is None:
             self._squares = squared_rows(self._gradients)
         return self._squares
 
-    def rows(self) -> Rows | None:
-        return (None, self._gradients) if native.readable(self._gradients) else None
+    def outer(self) -> Outer | None:
+        if self._outer is None:
+            rows = native.rows_of(self._gradients)
+            self._outer = None if rows is None else (None, rows)
+        return self._outer
 
     def add_weighted(self, factors: Tensor, total: Tensor) -> None:
         self._put(factors, total, 1)
@@ -165,7 +169,8 @@ class Dense(Contribution):
         return self._gradients
 
     def silence(self, records: Tensor) -> None:
-        self._gradients, self._squares = zeroed(self._gradients, records), None
+        self._gradients = zeroed(self._gradients, records)
+        self._squares = self._outer = None
 
 
 class Mergeable(Contribution):

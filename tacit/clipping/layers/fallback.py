@@ -64,9 +64,8 @@ class Unit:
         names = set(slots.names_within(self._module).values())
         return sum(slots.parameters[n].numel() * slots.parameters[n].element_size() for n in names)
 
-    @contextmanager
-    def replaced(self, recording: Recording) -> Iterator[None]:
-        """Let the module run record by record for as long as the context is open."""
+    def begin(self, recording: Recording) -> Callable[[], None]:
+        """Let the module run record by record, until what is returned is called."""
         attributes = self._module.__dict__
         own = attributes.get("forward")
         original = self._module.forward
@@ -80,14 +79,14 @@ class Unit:
             finally:
                 recording.inside_unit = False
 
-        attributes["forward"] = forward
-        try:
-            yield
-        finally:
+        def give_back() -> None:
             if own is None:
                 del attributes["forward"]
             else:
                 attributes["forward"] = own
+
+        attributes["forward"] = forward
+        return give_back
 
     def _by_record(
         self,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -22,26 +21,48 @@ from tacit.clipping.layers.watching import moves_rows
 class Replacement(Protocol):
     """Something that runs in the place of a module's own forward."""
 
-    def replaced(self, recording: Recording) -> AbstractContextManager[None]: ...
+    def begin(self, recording: Recording) -> Callable[[], None]:
+        """Take the module's place; what is returned gives it back."""
+        ...
 
 
-@contextmanager
-def intercepted(
-    recording: Recording,
-    replacements: Iterable[Replacement],
-    rules: Mapping[Callable[..., Any], Rule],
-    rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
-    alone: Mapping[Callable[..., Any], Callable[..., Any]],
-) -> Iterator[None]:
-    """Record every use of trainable parameters for as long as the context is open.
+class Interception:
+    """Records every use of trainable parameters for as long as this context is open.
 
     Guarantee: on leaving, also by an exception, modules and parameters are what they were.
     """
-    with ExitStack() as stack:
-        for replacement in replacements:
-            stack.enter_context(replacement.replaced(recording))
-        stack.enter_context(Interceptor(recording, rules, rewrites, alone))
-        yield
+
+    def __init__(
+        self,
+        recording: Recording,
+        replacements: Iterable[Replacement],
+        rules: Mapping[Callable[..., Any], Rule],
+        rewrites: Mapping[Callable[..., Any], Callable[..., Any]],
+        alone: Mapping[Callable[..., Any], Callable[..., Any]],
+    ) -> None:
+        self._recording = recording
+        self._replacements = replacements
+        self._mode = Interceptor(recording, rules, rewrites, alone)
+        self._to_undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> None:
+        try:
+            for replacement in self._replacements:
+                self._to_undo.append(replacement.begin(self._recording))
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._undo()
+            raise
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            self._mode.__exit__(*error)  # type: ignore[no-untyped-call]
+        finally:
+            self._undo()
+
+    def _undo(self) -> None:
+        while self._to_undo:
+            self._to_undo.pop()()
 
 
 class Interceptor(TorchFunctionMode):

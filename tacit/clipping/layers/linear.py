@@ -17,7 +17,7 @@ from tacit.clipping.layers.contributions import (
     Contribution,
     Dense,
     Mergeable,
-    Rows,
+    Outer,
     exact,
     raised,
     scaled,
@@ -39,7 +39,7 @@ from tacit.clipping.layers.slots import Met, Slot, Slots
 _CACHE = 16 << 20
 _PRODUCT = 8
 """Bytes of an inner product."""
-_WORTH_A_CALL = 1 << 10
+_WORTH_A_CALL = 1 << 9
 """Weights of a layer below which torch is faster than a call of the kernels."""
 _WORTH_INTERCEPTING = 1 << 14
 """Weights of a layer from which on the kernels save more than interception costs."""
@@ -116,36 +116,20 @@ class Linear(Operation):
 
     def better_intercepted(self, x: Tensor) -> bool:
         large = self._weight.numel() >= _WORTH_INTERCEPTING
-        return large and native.readable(x) and self._kernels(x) is not None
+        return large and native.readable(x) and _kernels_for(x) is not None
 
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
-        return self.through(x, rectified=False), ()
+        return run_all([self.layer(rectified=False)], x)[0], ()
 
-    def through(self, x: Tensor, *, rectified: bool) -> Tensor:
-        """The output, rectified or not."""
-        kernels = self._kernels(x)
-        if kernels is not None:
-            output = kernels.affine(x, self._weight, self._bias, rectified)
-            if output is not None:
-                return output
-        output = F.linear(x, self._weight, self._bias)
-        return output.relu_() if rectified else output
+    def layer(self, *, rectified: bool) -> native.Layer:
+        """The layer as kernels take it, rectified or not."""
+        return native.Layer(self._weight, self._bias, rectified)
 
     def back(
         self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
     ) -> tuple[Tensor | None, Gradients]:
-        return self.input_gradient(g) if input_needed else None, self.gradients(x, g, at)
-
-    def input_gradient(self, g: Tensor, rectified: Tensor | None = None) -> Tensor:
-        """The gradient of the input from that of the output; with what the input was `rectified`
-        to, the gradient of what it was before."""
-        kernels = self._kernels(g)
-        if kernels is not None:
-            found = kernels.affine_back(g, self._weight, rectified)
-            if found is not None:
-                return found
-        gradient = g @ self._weight
-        return gradient if rectified is None else unrectified(gradient, rectified)
+        gradients = self.gradients(x, g, at)
+        return back_through([(self._weight, None)], g)[0] if input_needed else None, gradients
 
     def gradients(self, x: Tensor, g: Tensor, at: Placement | None) -> Gradients:
         """The parameters' per-record gradients, where a placement says how records lie."""
@@ -161,13 +145,48 @@ class Linear(Operation):
             gradients.append((self._bias_slot, single or Dense(outputs.sum(1))))
         return gradients
 
-    def _kernels(self, rows: Tensor) -> native.Library | None:
-        """The compiled kernels, where they are worth a call and nobody else is to see it."""
-        if self._weight.numel() < _WORTH_A_CALL or torch._C._len_torch_dispatch_stack():
-            return None
-        if peek_interpreter_stack() is not None or is_legacy_batchedtensor(rows):
-            return None
-        return native.active()
+
+def run_all(layers: Sequence[native.Layer], x: Tensor) -> list[Tensor]:
+    """The outputs of layers that follow each other."""
+    kernels = _kernels_for(x)
+    if kernels is not None and all(_worth_a_call(layer.weight) for layer in layers):
+        outputs = kernels.affine(x, layers)
+        if outputs is not None:
+            return outputs
+    if len(layers) > 1:
+        return [x := run_all([layer], x)[0] for layer in layers]
+    weight, bias, rectified = layers[0]
+    output = F.linear(x, weight, bias)
+    return [output.relu_() if rectified else output]
+
+
+def back_through(steps: Sequence[tuple[Tensor, Tensor | None]], g: Tensor) -> list[Tensor]:
+    """The gradients of layers' inputs, the last layer's first, from that of its output.
+
+    Each step has a weight, and what the input was rectified to if it was: then the gradient is
+    that of what it was before.
+    """
+    kernels = _kernels_for(g)
+    if kernels is not None and all(_worth_a_call(weight) for weight, _ in steps):
+        gradients = kernels.affine_back(g, steps)
+        if gradients is not None:
+            return gradients
+    if len(steps) != 1:
+        return [g := back_through([step], g)[0] for step in steps]
+    weight, rectified = steps[0]
+    gradient = g @ weight
+    return [gradient if rectified is None else unrectified(gradient, rectified)]
+
+
+def _worth_a_call(weight: Tensor) -> bool:
+    return weight.numel() >= _WORTH_A_CALL
+
+
+def _kernels_for(rows: Tensor) -> native.Library | None:
+    """The compiled kernels, where nobody else is to see what torch is asked for."""
+    if torch._C._len_torch_dispatch_stack() or peek_interpreter_stack() is not None:
+        return None
+    return None if is_legacy_batchedtensor(rows) else native.active()
 
 
 def unrectified(g: Tensor, output: Tensor) -> Tensor:
@@ -215,10 +234,11 @@ class OuterProducts(Mergeable):
         """The same in double precision."""
         return OuterProducts(exact(self._inputs), exact(self._outputs), self._chooser)
 
-    def rows(self) -> Rows | None:
-        inputs, outputs = self._inputs, self._outputs
-        suited = self._written_out is None and native.readable(inputs) and native.readable(outputs)
-        return (inputs, outputs) if suited else None
+    def outer(self) -> Outer | None:
+        if self._single is None or self._written_out is not None:
+            return None
+        outputs, inputs = self._single.outer(), native.rows_of(self._inputs)
+        return None if outputs is None or inputs is None else (inputs, outputs[1])
 
     def _algorithms(self, positions: int, width: int, height: int) -> list[Algorithm]:
         records, item = self.inputs.shape[0], self.inputs.element_size()
@@ -320,6 +340,7 @@ class OuterProducts(Mergeable):
             return
         self._inputs = zeroed(self._inputs, records)
         self._outputs = zeroed(self._outputs, records)
+        self._single = None
 
     def merged(self, others: Sequence[Contribution]) -> Contribution:
         alike = [self, *(other for other in others if isinstance(other, OuterProducts))]

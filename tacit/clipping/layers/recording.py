@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Hashable, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ from tacit.clipping.layers.contributions import Contribution, Dense, combine
 from tacit.clipping.layers.operation import Gradients, Operation, Placement
 from tacit.clipping.layers.slots import Slot, Slots
 from tacit.clipping.layers.together import Together
+from tacit.clipping.layers.totals import Totals
 from tacit.clipping.layers.uses import Stage, Use
 
 
@@ -61,10 +61,10 @@ class Recording:
         self._together = Together(groups)
         self._shared: dict[str, Gradients] = {}
 
-    @cached_property
+    @property
     def anchor(self) -> Tensor:
         """Empty, and needs a gradient: it makes what it enters part of a graph."""
-        return torch.zeros(0, device=self._some.device, requires_grad=True)
+        return self.slots.anchor
 
     @property
     def _some(self) -> Tensor:
@@ -85,13 +85,18 @@ class Recording:
                 self._times_used[slot.name] = self._times_used.get(slot.name, 0) + 1
         return self._register(first, key, axes, final=False)
 
-    def rows_known(self, slot: Slot, dims: int) -> bool:
-        """Whether an earlier batch has shown that the next use of a parameter, in an input of so
-        many dimensions, has one row for each of the batch."""
-        key = (slot.name, self._times_used.get(slot.name, 0), dims)
-        if self.moved or key in self.declined:
+    def rows_known(self, slots: Sequence[Slot], dims: int) -> bool:
+        """Whether an earlier batch has shown that the next uses of these parameters, in inputs of
+        so many dimensions, have one row for each of the batch."""
+        if self.moved:
             return False
-        return self.rows.records == 1 or (key, (FIRST,)) in self.known
+        for slot in slots:
+            key = (slot.name, self._times_used.get(slot.name, 0), dims)
+            if key in self.declined:
+                return False
+            if self.rows.records > 1 and (key, (FIRST,)) not in self.known:
+                return False
+        return True
 
     def placement(self, operation: Operation, x: Tensor) -> Placement | None:
         """Where records lie in the only use of a parameter, if an earlier batch has shown it.
@@ -158,36 +163,33 @@ class Recording:
             name, _ = self.leaves[index]
             self.add([(self.slots.whole(name), Dense(gradient))])
 
-    def finish(self, rule: ClippingRule, totals: Mapping[str, Tensor], unwritten: set[str]) -> None:
-        """Measure what was used more than once, ask the rule for factors, add the sum.
-
-        Totals named in `unwritten` hold nothing yet; those that get something are taken out.
-        """
+    def finish(self, rule: ClippingRule, totals: Totals) -> None:
+        """Measure what was used more than once, ask the rule for factors, add the sum."""
         for name, gradients in self._shared.items():
             self._measure_shared(name, gradients)
         self._shared.clear()
-        self._together.meet(totals, unwritten)
-        squares = self._summed_squares()
-        if math.isfinite(squares.sum().item()):
+        self._together.meet(totals)
+        squares, finite = self._summed_squares()
+        if finite:
             factors = rule.factors(squares.sqrt_())
         else:
-            finite = torch.isfinite(squares).all(1)
-            norms = squares.masked_fill(~finite[:, None], 0).sqrt()
-            factors = rule.factors(norms).masked_fill(~finite[:, None], 0)
+            quiet = ~torch.isfinite(squares).all(1)
+            norms = squares.masked_fill(quiet[:, None], 0).sqrt()
+            factors = rule.factors(norms).masked_fill(quiet[:, None], 0)
             for _, contribution in self._entries:
-                contribution.silence(~finite)
-            self._together.silence(~finite)
-            self._together.meet(totals, unwritten)
-        self._together.sum_up(factors, unwritten)
+                contribution.silence(quiet)
+            self._together.silence(quiet)
+            self._together.meet(totals)
+        self._together.sum_up(factors, totals)
         columns = factors.unbind(1) if self._entries else ()
         while self._entries:
             slot, contribution = self._entries.pop()
             total = totals[slot.name]
             within = slot.within(total)
-            if slot.name not in unwritten:
+            if totals.holds(slot.name):
                 contribution.add_weighted(columns[slot.group], within)
                 continue
-            unwritten.discard(slot.name)
+            totals.written((slot.name,))
             if within is total:
                 contribution.write_weighted(columns[slot.group], total)
             else:
@@ -214,10 +216,14 @@ class Recording:
             self._squares[slot.group].append(contribution.squared_norms())
             self._entries.append((slot, contribution))
 
-    def _summed_squares(self) -> Tensor:
-        """Squared norms as [records, groups]."""
-        squares = self._together.squared_norms()
-        if squares is None:
+    def _summed_squares(self) -> tuple[Tensor, bool]:
+        """Squared norms as [records, groups], and whether all are known to be finite."""
+        measured = self._together.squared_norms()
+        if measured is not None and not self._entries:
+            return measured
+        if measured is not None:
+            squares = measured[0]
+        else:
             some = self._some
             wide = torch.promote_types(some.dtype, torch.float32)
             sizes = (self.rows.records, len(self._squares))
@@ -225,7 +231,7 @@ class Recording:
         for group, parts in enumerate(self._squares):
             if parts:
                 squares[:, group].add_(torch.stack(parts).sum(0))
-        return squares
+        return squares, math.isfinite(squares.sum().item())
 
     def _measure_shared(self, name: str, gradients: Gradients) -> None:
         by_slot: dict[Slot, list[Contribution]] = {}

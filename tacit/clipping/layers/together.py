@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-
 from torch import Tensor
 
 from tacit import native
-from tacit.clipping.layers.contributions import Contribution, Rows
+from tacit.clipping.layers.contributions import Contribution, Outer, zeroed
 from tacit.clipping.layers.slots import Slot
+from tacit.clipping.layers.totals import Totals
 
 
 class Together:
@@ -20,61 +19,62 @@ class Together:
     def __init__(self, groups: int) -> None:
         self._groups = groups
         self._kernels = native.active()
-        self._held: dict[str, tuple[Slot, Contribution, Rows]] = {}
+        self._held: dict[str, tuple[Slot, Outer]] = {}
         self._products: native.Products | None = None
 
     def take(self, slot: Slot, contribution: Contribution) -> bool:
         """Take the gradients of one parameter; False where they are not for the kernels."""
         if self._kernels is None or not slot.entire or slot.name in self._held:
             return False
-        rows = contribution.rows()
-        if rows is None or tuple(slot.size) != _shape(rows):
+        outer = contribution.outer()
+        if outer is None or slot.size != _shape(*outer):
             return False
-        self._held[slot.name] = (slot, contribution, rows)
+        self._held[slot.name] = slot, outer
         return True
 
-    def meet(self, totals: Mapping[str, Tensor], unwritten: Container[str]) -> None:
-        """Say where the sums go, and which of these totals hold nothing yet.
+    def meet(self, totals: Totals) -> None:
+        """Say where the sums go.
 
         A layer's weight and bias, whose gradients have the same rows of outputs, are taken as one.
         """
         found: list[native.Product] = []
-        without_shift: dict[tuple[int, int], native.Product] = {}
-        for slot, _, (inputs, outputs) in self._held.values():
-            total, kept, group = totals[slot.name], slot.name not in unwritten, slot.group
-            layer = (id(outputs), group)
-            if inputs is not None:
-                product = native.Product(outputs, group, inputs, total, kept)
-                found.append(product)
-                without_shift[layer] = product
+        without_shift: dict[tuple[int, ...], int] = {}
+        for slot, (x, g) in self._held.values():
+            start, kept, group = totals.start(slot.name), totals.holds(slot.name), slot.group
+            layer = (group, *g[1:])
+            if x is not None:
+                without_shift[layer] = len(found)
+                found.append(native.Product(g, group, x, start, kept))
             elif layer in without_shift:
-                product = without_shift.pop(layer)
-                product.shift, product.shift_kept = total, kept
+                place = without_shift.pop(layer)
+                found[place] = native.Product(*found[place][:-2], start, kept)
             else:
-                found.append(native.Product(outputs, group, shift=total, shift_kept=kept))
+                found.append(native.Product(g, group, shift_at=start, shift_kept=kept))
         if found:
-            self._products = native.Products(found, len(found[0].g), self._groups)
+            records = found[0].g.records
+            self._products = native.Products(found, totals.vector, records, self._groups)
 
-    def squared_norms(self) -> Tensor | None:
-        """Squared norms of every record, [records, groups], if there is anything here."""
+    def squared_norms(self) -> tuple[Tensor, bool] | None:
+        """Squared norms of every record, [records, groups], and whether all are finite, if there
+        is anything here."""
         if self._kernels is None or self._products is None:
             return None
         return self._kernels.outer_squares(self._products)
 
     def silence(self, records: Tensor) -> None:
         """Make the gradients of the marked records zero; the totals have to be met again."""
-        for name, (slot, contribution, _) in self._held.items():
-            contribution.silence(records)
-            rows = contribution.rows()
-            assert rows is not None
-            self._held[name] = (slot, contribution, rows)
+        for name, (slot, (x, g)) in self._held.items():
+            self._held[name] = (
+                slot,
+                (None if x is None else _zeroed(x, records), _zeroed(g, records)),
+            )
 
-    def sum_up(self, factors: Tensor, unwritten: set[str]) -> None:
+    def sum_up(self, factors: Tensor, totals: Totals) -> None:
         """Put the weighted sums where they go, and let go of the gradients."""
         if self._kernels is None or self._products is None:
             return
         self._kernels.outer_sums(self._products, factors.contiguous())
-        unwritten.difference_update(self._held)
+        totals.written(self._held)
         self.clear()
 
     def clear(self) -> None:
@@ -83,7 +83,12 @@ class Together:
         self._products = None
 
 
-def _shape(rows: Rows) -> tuple[int, ...]:
+def _shape(x: native.Rows | None, g: native.Rows) -> tuple[int, ...]:
     """Of the sum of such gradients."""
-    inputs, outputs = rows
-    return outputs.shape[1:] if inputs is None else (outputs.shape[1], inputs.shape[1])
+    return (g.width,) if x is None else (g.width, x.width)
+
+
+def _zeroed(rows: native.Rows, records: Tensor) -> native.Rows:
+    quiet = native.rows_of(zeroed(rows.tensor, records))
+    assert quiet is not None
+    return quiet

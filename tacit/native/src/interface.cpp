@@ -3,6 +3,7 @@
 // Every function takes the level of the instruction set first. Levels count from 0, the one that
 // every processor of the architecture has, to tacit_levels() - 1.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "interface.h"
@@ -43,7 +44,7 @@ struct Range {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 10; }
+std::int32_t tacit_version() { return 11; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -184,16 +185,18 @@ void tacit_table_sum(std::int32_t level, std::int32_t threads, const tacit::Look
     });
 }
 
-// Squared norms of records, [records, groups], over several gradients that are outer products.
-void tacit_outer_squares(std::int32_t level, std::int32_t threads, const tacit::Outer *outers,
-                         std::int64_t count, std::int64_t records, std::int64_t groups,
-                         float *squares) {
+// Squared norms of records, [records, groups], over several gradients that are outer products; 1 if
+// all are finite, else 0.
+std::int32_t tacit_outer_squares(std::int32_t level, std::int32_t threads, const tacit::Outer *outers,
+                                 std::int64_t count, std::int64_t records, std::int64_t groups,
+                                 float *squares) {
     const Kernels &use = kernels(level);
     std::fill_n(squares, records * groups, 0.0f);
     tacit::share(threads, records, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t i = first; i < last; i++)
             use.outer_squares(outers, count, i, squares + i * groups);
     }, kRanges);
+    return std::all_of(squares, squares + records * groups, [](float s) { return std::isfinite(s); });
 }
 
 // Sums of these, each record times its group's factor; no two may share memory. Every element is
@@ -226,17 +229,23 @@ void tacit_outer_sums(std::int32_t level, std::int32_t threads, const tacit::Out
     }, int((work + threads - 1) / threads));
 }
 
-// A row's result is the same with any number of threads, and whatever other rows there are.
-void tacit_affine(std::int32_t level, std::int32_t threads, const tacit::Affine *affine) {
+// Several maps, one after the other. A row's result is the same with any number of threads, and whatever
+// other rows there are.
+void tacit_affine(std::int32_t level, std::int32_t threads, const tacit::Affine *affines,
+                  std::int64_t count) {
     const Kernels &use = kernels(level);
-    const std::int64_t vectors = (affine->columns + kAligned - 1) / kAligned;
-    const std::int64_t work = affine->rows * affine->terms * affine->columns;
-    const std::int64_t packed = std::min(affine->terms, tacit::kAffineTerms);
-    tacit::share(work < kFewProducts ? 1 : threads, vectors, [&](std::int64_t first, std::int64_t last) {
-        Scratch scratch(packed * tacit::kAffineColumns);
-        use.affine(*affine, first * kAligned, std::min(last * kAligned, affine->columns),
-                   scratch.floats());
-    });
+    for (std::int64_t i = 0; i < count; i++) {
+        const tacit::Affine &affine = affines[i];
+        const std::int64_t vectors = (affine.columns + kAligned - 1) / kAligned;
+        const std::int64_t work = affine.rows * affine.terms * affine.columns;
+        const std::int64_t packed = std::min(affine.terms, tacit::kAffineTerms);
+        const int workers = work < kFewProducts ? 1 : threads;
+        tacit::share(workers, vectors, [&](std::int64_t first, std::int64_t last) {
+            Scratch scratch(packed * tacit::kAffineColumns);
+            use.affine(affine, first * kAligned, std::min(last * kAligned, affine.columns),
+                       scratch.floats());
+        });
+    }
 }
 
 }  // extern "C"
