@@ -12,29 +12,66 @@ namespace {
 
 constexpr int kRows = TACIT_LANES == 16 ? 8 : 6;
 constexpr int kWide = TACIT_LANES == 16 ? 3 : 2;
-constexpr int kTurned = 16;  // terms whose columns are turned into rows at once
-
 // Some columns and terms: as many as are packed at once.
 struct Panel {
     std::int64_t column, width;
     std::int64_t first, terms;
 };
 
-// Columns of the matrix that lie one after the other become rows of a panel.
+typedef std::int32_t Places __attribute__((vector_size(4 * TACIT_LANES)));
+
+// Numbers of a and b, which count on from those of a.
+inline Lanes picked(Lanes a, Lanes b, Places places) {
+#ifdef __clang__
+    Lanes result;
+    for (int i = 0; i < kLanes; i++)
+        result[i] = places[i] < kLanes ? a[places[i]] : b[places[i] - kLanes];
+    return result;
+#else
+    return __builtin_shuffle(a, b, places);
+#endif
+}
+
+// Blocks of Step numbers above the diagonal change places with those below it; then smaller blocks do.
+template <int Step>
+inline void turn(Lanes (&square)[kLanes]) {
+    Places upper, lower;
+    for (int i = 0; i < kLanes; i++) {
+        upper[i] = i & Step ? kLanes + i - Step : i;
+        lower[i] = i & Step ? kLanes + i : i + Step;
+    }
+    TACIT_UNROLL
+    for (int i = 0; i < kLanes; i++) {
+        if (i & Step) continue;
+        const Lanes above = square[i], below = square[i + Step];
+        square[i] = picked(above, below, upper);
+        square[i + Step] = picked(above, below, lower);
+    }
+    if constexpr (Step > 1) turn<Step / 2>(square);
+}
+
+// Columns of the matrix that lie one after the other become rows of a panel, a square at a time.
 template <int Wide>
 void pack_turned(const Affine &affine, const Panel &panel, float *packed) {
     const float *from = affine.matrix + panel.column * affine.matrix_stride + panel.first;
-    for (std::int64_t start = 0; start < panel.terms; start += kTurned) {
-        const std::int64_t left = panel.terms - start, count = left < kTurned ? left : kTurned;
-        for (int c = 0; c < Wide * kLanes; c++) {
-            const float *at = from + c * affine.matrix_stride + start;
-            float *to = packed + start * Wide * kLanes + c;
-            if (c >= panel.width)
-                for (std::int64_t k = 0; k < count; k++) to[k * Wide * kLanes] = 0.0f;
-            else if (count == kTurned)
-                for (int k = 0; k < kTurned; k++) to[k * Wide * kLanes] = at[k];
-            else
-                for (std::int64_t k = 0; k < count; k++) to[k * Wide * kLanes] = at[k];
+    for (std::int64_t k = 0; k < panel.terms; k += kLanes) {
+        const std::int64_t left = panel.terms - k, count = left < kLanes ? left : kLanes;
+        for (int w = 0; w < Wide; w++) {
+            float *to = packed + (k * Wide + w) * kLanes;
+            const float *at = from + w * kLanes * affine.matrix_stride + k;
+            if (count == kLanes && panel.width >= (w + 1) * kLanes) {
+                Lanes square[kLanes];
+                TACIT_UNROLL
+                for (int c = 0; c < kLanes; c++) square[c] = load(at + c * affine.matrix_stride);
+                turn<kLanes / 2>(square);
+                TACIT_UNROLL
+                for (int c = 0; c < kLanes; c++) store(to + c * Wide * kLanes, square[c]);
+                continue;
+            }
+            for (std::int64_t i = 0; i < count; i++)
+                for (int c = 0; c < kLanes; c++)
+                    to[i * Wide * kLanes + c] =
+                        w * kLanes + c < panel.width ? at[c * affine.matrix_stride + i] : 0.0f;
         }
     }
 }
