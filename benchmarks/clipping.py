@@ -57,7 +57,9 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     add("--fastdp", type=Path, help="a checkout of awslabs/fast-differential-privacy")
     add("--threads", type=int, default=len(os.sched_getaffinity(0)))
     add("--rounds", type=int, default=3)
+    add("--turns", type=int, default=8, help="turns of a process in every round")
     add("--steps", type=int, default=3, help="timed steps of a process, at least")
+    add("--seconds", type=float, default=2.0, help="for which a process may take more of them")
     add("--longest-step", type=float, default=30.0, help="seconds after which a peer is given up")
     add("--time-limit", type=float, default=900.0, help="seconds for one process")
     add("--tuned-only", action="store_true", help="without the default allocator beside the tuned")
@@ -86,6 +88,8 @@ def planned(options: argparse.Namespace) -> Plan:
     plan = Plan(
         contestants=tuple(options.contestants or CONTESTANTS),
         rounds=options.rounds,
+        turns=options.turns,
+        seconds=options.seconds,
         steps=options.steps,
         threads=options.threads,
         longest_step=options.longest_step,
@@ -97,8 +101,9 @@ def planned(options: argparse.Namespace) -> Plan:
         plan,
         contestants=tuple(options.contestants or _QUICK_CONTESTANTS),
         rounds=2,
+        turns=4,
         steps=4,
-        seconds=0.3,
+        seconds=0.6,
         every_setting=False,
         default_allocator=False,
     )
@@ -134,6 +139,7 @@ def measure(options: argparse.Namespace, arguments: list[str], out: Path) -> Non
                     "cores": os.cpu_count(),
                     "threads": plan.threads,
                     "rounds": plan.rounds,
+                    "turns": plan.turns,
                     "steps": plan.steps,
                     "warmup": plan.warmup,
                     "every_setting": plan.every_setting,

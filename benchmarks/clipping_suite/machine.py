@@ -71,6 +71,11 @@ def _status(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
+def total_megabytes() -> float:
+    """Memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _MEGABYTE
+
+
 def processor() -> str:
     """The name of the processor, as the kernel gives it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -23,9 +23,8 @@ _READING = (
 )
 _TRIED = {
     True: "Everyone first tries memory layouts and micro-batches, those that come close to the"
-    " fastest twice; the fastest setting that is right goes into the rounds (for tacit, which is to"
-    " keep to a bound of memory as well, the fastest"
-    " that does, unless it is more than a tenth slower).",
+    " fastest once more side by side; the fastest setting that is right goes into the rounds (for"
+    " tacit, which is to keep to a bound of memory as well, the fastest that does, unless it is more than a tenth slower).",
     False: "Only plain SGD tries memory layouts and micro-batches and goes on with the fastest; all"
     " others, ours included, run the whole batch as it comes.",
 }
@@ -52,9 +51,12 @@ def _method(results: Json) -> list[str]:
     return [
         f"Median time of whole training steps in float32 on {run['threads']} threads: for plain",
         "SGD forward, backward and update; for everyone else each record clipped, noise, update.",
-        "Each contestant runs in a process of its own, everyone in turn over"
-        f" {run['rounds']} rounds of at least",
-        f"{run['steps']} timed steps after {run['warmup']} that warm up. Everyone has the same",
+        "Each contestant runs in a process of its own. In every round processes are new, and take",
+        "short turns in changing order, so that what slows the machine down for some seconds slows",
+        f"all down ({run['rounds']} rounds of {run['turns']} turns in the last command; one turn",
+        f"where not all fit into memory together), at least {run['steps']} timed steps in a round;",
+        f"{run['warmup']} steps warm a process up, and a turn begins with some more that do not",
+        "count. Everyone has the same",
         "threads and the same allocator tuning (mallopt: M_MMAP_THRESHOLD and M_TRIM_THRESHOLD",
         f"raised; GLIBC_TUNABLES: no caches of small pieces). {_TRIED[run['every_setting']]}",
         "“Plain SGD, default” is the ordinary step",

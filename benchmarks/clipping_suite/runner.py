@@ -6,7 +6,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +17,34 @@ from clipping_suite import job as job_module
 from clipping_suite.contestants import CONTESTANTS, Entry
 from clipping_suite.contestants.base import Setting
 from clipping_suite.job import Answer, Job, Outcome
-from clipping_suite.processes import Environment
+from clipping_suite.processes import Environment, Seat
+from clipping_suite.records import NOT_RUN, TIME_IS_UP, Record, chosen, contenders, fits
 from clipping_suite.torch_network import problem
 from clipping_suite.worker import clipped_sum
 from clipping_suite.workloads import Workload
 
 Json = dict[str, Any]
-NOT_RUN = "not run"
-_TIME_IS_UP = "time was up"
 _NO_CLIPPING = 1e30
 _TRIED_STEPS = 2
 """Timed steps of a setting that is tried, at least, after one that may choose and compile."""
-_CLOSE = 1.3
-"""Settings that take up to so many times the fastest are tried again; the better time counts."""
-_MAY_LOSE = 0.1
-"""Of its speed, for whoever is to keep to a bound of memory."""
+_COMPARED = 6
+"""Turns of settings that are close to the fastest."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How much is measured; the defaults give at least seven timed steps to everyone.
 
+    A round has new processes, which take turns: what disturbs the machine for a while disturbs all.
+    `steps` and `seconds` are for all turns of a round together.
     Without `every_setting` only plain SGD tries its settings: neither we nor a peer may choose.
     """
 
     contestants: tuple[str, ...] = tuple(CONTESTANTS)
     rounds: int = 3
+    turns: int = 8
     steps: int = 3
-    seconds: float = 1.0
+    seconds: float = 2.0
     warmup: int = 3
     default_allocator: bool = True
     every_setting: bool = True
@@ -52,43 +53,6 @@ class Plan:
     tolerance: float = 5e-3
     """Rounding alone may send a gradient another way through ReLU and pooling: single precision
     differs from double by up to 4e-3 on the convnet; peers that are wrong, by 2e-2 or more."""
-
-
-@dataclass
-class Record:
-    """Everything measured of one contestant on one workload."""
-
-    entry: Entry
-    status: str = NOT_RUN
-    reason: str = _TIME_IS_UP
-    setting: Setting = field(default_factory=Setting)
-    deviation: float | None = None
-    times: list[float] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)
-    memory_with_warmup: list[float] = field(default_factory=list)
-    untuned: Outcome | None = None
-    tried: list[Outcome] = field(default_factory=list)
-
-    def as_json(self) -> Json:
-        """Plain values for the results file."""
-        return {
-            "name": self.entry.name,
-            "title": self.entry.title,
-            "family": self.entry.family,
-            "status": self.status,
-            "reason": self.reason,
-            "setting": self.setting.label(),
-            "deviation": self.deviation,
-            "times": self.times,
-            "memory": max(self.memory, default=None),
-            "memory_with_warmup": max(self.memory_with_warmup, default=None),
-            "default_allocator": _brief(self.untuned) if self.untuned else None,
-            "tried": [_brief(outcome) for outcome in self.tried],
-        }
-
-
-def _brief(outcome: Outcome) -> Json:
-    return asdict(outcome) | {"setting": outcome.setting.label()}
 
 
 class Runner:
@@ -132,31 +96,55 @@ class Runner:
             self._scout(record, job, workload)
         ready = [record for record in records if record.status == job_module.OK]
         self._until += allowed / 2
-        timing = replace(
-            job,
-            scout=False,
-            steps=self._plan.steps,
-            warmup=self._plan.warmup,
-            seconds=self._plan.seconds,
-        )
+        timing = replace(job, scout=False, warmup=self._plan.warmup)
+        together = fits([record.needed for record in ready])
+        turns = self._plan.turns if together else 1
         for number in range(self._plan.rounds):
-            turn = number % max(len(ready), 1)
-            order = [*ready[turn:], *ready[:turn]]
-            for record in self._in_time(order, f"{workload.name}: round {number + 1}"):
-                self._time(record, timing)
+            self._round(ready, timing, turns, f"{workload.name}: round {number + 1}")
+            ready = [*ready[1:], *ready[:1]]
         if self._plan.default_allocator:
             untuned = [record for record in ready if record.entry.tuned]
             for record in self._in_time(untuned, f"{workload.name}: default allocator"):
-                self._time_untuned(record, replace(timing, steps=7))
+                alone = replace(timing, steps=7, seconds=self._plan.seconds)
+                self._time_untuned(record, alone)
         for record in ready:
             if record.status == job_module.OK and not record.times:
-                record.status, record.reason = NOT_RUN, _TIME_IS_UP
+                record.status, record.reason = NOT_RUN, TIME_IS_UP
         return {
             "name": workload.name,
             "title": workload.title,
             "batch": workload.batch,
             "contestants": [record.as_json() for record in records],
         }
+
+    def _round(self, records: Sequence[Record], timing: Job, turns: int, what: str) -> None:
+        """New processes for everyone, which take turns."""
+        present = [*self._in_time(records, what)]
+        timing = replace(
+            timing, steps=-(-self._plan.steps // turns), seconds=self._plan.seconds / turns
+        )
+        jobs = [
+            replace(timing, contestant=r.entry.name, settings=(r.setting,), tuned=r.entry.tuned)
+            for r in present
+        ]
+        for place, outcome in self._in_turns(jobs, turns):
+            present[place].take(outcome)
+
+    def _in_turns(self, jobs: Sequence[Job], turns: int) -> Iterator[tuple[int, Outcome]]:
+        """The outcomes of jobs that take turns, in another order each time, until time is up."""
+        seats: dict[int, Seat] = {}
+        with ExitStack() as stack:
+            for turn in range(turns):
+                for following in range(len(jobs)):
+                    place = (turn + following) % len(jobs)
+                    if time.monotonic() >= self._until or (turn and place not in seats):
+                        continue
+                    if not turn:
+                        seats[place] = stack.enter_context(self._environment.seat(jobs[place]))
+                    outcome = self._turn(seats[place]).outcomes[0]
+                    yield place, outcome
+                    if turn == turns - 1 or outcome.status != job_module.OK:
+                        seats.pop(place).leave()
 
     def _in_time(self, records: Sequence[Record], what: str) -> Iterator[Record]:
         """The records whose turn still comes before the deadline."""
@@ -169,13 +157,15 @@ class Runner:
                 yield record
 
     def _ask(self, job: Job) -> Answer:
-        left = self._until - time.monotonic()
-        if left >= self._environment.time_limit:
-            return self._environment.ask(job)
-        answer = replace(self._environment, time_limit=max(left, 0.0)).ask(job)
+        with self._environment.seat(job) as seat:
+            return self._turn(seat)
+
+    def _turn(self, seat: Seat) -> Answer:
+        left, limit = self._until - time.monotonic(), self._environment.time_limit
+        answer = seat.turn(min(limit, max(left, 0.0)))
         for outcome in answer.outcomes:
-            if outcome.status == job_module.NO_ANSWER:
-                outcome.status, outcome.reason = NOT_RUN, _TIME_IS_UP
+            if left < limit and outcome.status == job_module.NO_ANSWER:
+                outcome.status, outcome.reason = NOT_RUN, TIME_IS_UP
         return answer
 
     def _settings(self, entry: Entry, workload: Workload) -> tuple[Setting, ...]:
@@ -197,15 +187,23 @@ class Runner:
         for tried in jobs:
             record.tried += self._tried(entry, job, tried)
         good = [outcome for outcome in record.tried if outcome.status == job_module.OK]
-        for outcome in contenders(good):
-            (again,) = self._tried(entry, job, (outcome.setting,))
-            if again.status == job_module.OK and seconds(again) < seconds(outcome):
-                outcome.times = again.times
+        self._compare(contenders(good), replace(job, contestant=entry.name, tuned=entry.tuned))
         best = chosen(good, most) if good else record.tried[0]
         record.setting, record.status, record.reason = best.setting, best.status, best.reason
-        record.deviation = best.deviation
+        record.deviation, record.needed = best.deviation, best.memory_with_warmup or 0.0
         if entry.name == "plain-default":
             self._plain_memory = best.memory
+
+    def _compare(self, outcomes: Sequence[Outcome], job: Job) -> None:
+        """Time settings that are close once more, in turns where they fit into memory together."""
+        turns = _COMPARED if fits([o.memory_with_warmup or 0.0 for o in outcomes]) else 1
+        job = replace(job, scout=False, seconds=job.seconds / turns)
+        found: list[list[float]] = [[] for _ in outcomes]
+        jobs = [replace(job, settings=(outcome.setting,)) for outcome in outcomes]
+        for place, outcome in self._in_turns(jobs, turns):
+            found[place] += outcome.times
+        for outcome, times in zip(outcomes, found, strict=True):
+            outcome.times = times or outcome.times
 
     def _tried(self, entry: Entry, job: Job, settings: tuple[Setting, ...]) -> list[Outcome]:
         answer = self._ask(
@@ -214,44 +212,9 @@ class Runner:
         self.versions["peers" if entry.peer else "ours"].update(answer.versions)
         return answer.outcomes
 
-    def _time(self, record: Record, job: Job) -> None:
-        job = replace(job, contestant=record.entry.name, settings=(record.setting,))
-        job = replace(job, tuned=record.entry.tuned)
-        outcome = self._ask(job).outcomes[0]
-        if outcome.status == NOT_RUN:
-            return
-        if outcome.status != job_module.OK:
-            record.status, record.reason = outcome.status, outcome.reason
-            return
-        record.times += outcome.times
-        record.memory.append(outcome.memory or 0.0)
-        record.memory_with_warmup.append(outcome.memory_with_warmup or 0.0)
-
     def _time_untuned(self, record: Record, job: Job) -> None:
         job = replace(job, contestant=record.entry.name, settings=(record.setting,), tuned=False)
         record.untuned = self._ask(job).outcomes[0]
-
-
-def seconds(outcome: Outcome) -> float:
-    """The median time of a step."""
-    return float(np.median(outcome.times))
-
-
-def contenders(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those among several that a slow moment of the machine may have put behind, or in front."""
-    fastest = min(map(seconds, outcomes), default=0.0)
-    close = [outcome for outcome in outcomes if seconds(outcome) <= _CLOSE * fastest]
-    return close if len(close) > 1 else []
-
-
-def chosen(outcomes: Sequence[Outcome], most: float | None) -> Outcome:
-    """The fastest; where memory is bounded, the fastest that keeps to it, if not far behind."""
-    fastest = min(outcomes, key=seconds)
-    if most is None:
-        return fastest
-    limit = (1 + _MAY_LOSE) * seconds(fastest)
-    fitting = [o for o in outcomes if (o.memory or 0.0) <= most and seconds(o) <= limit]
-    return min(fitting, key=seconds, default=fastest)
 
 
 def prepare(workload: Workload, path: Path, expected: Path | None = None) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -27,6 +30,8 @@ from clipping_suite.workloads import Problem, Weights, named
 
 _PACKAGES = ("torch", "numpy", "opacus", "jax", "jaxlib", "jax_privacy", "transformers")
 _MOST_STEPS = 200
+_SETTLED = 0.02
+"""Seconds of steps at the beginning of a turn that do not count, one at least."""
 
 
 class TooSlowError(Exception):
@@ -49,31 +54,87 @@ class Cap:
         return elapsed
 
 
-def run(job: Job, path: Path) -> None:
-    """Do the job; whatever goes wrong with a contestant is an outcome, not an error.
+class Clock:
+    """Times the steps of one contestant in one setting, turn by turn."""
 
-    The answer is written after every setting, so that a process stopped half way has told what
-    it knows.
+    def __init__(self, job: Job, setting: Setting) -> None:
+        self.setting = setting
+        self._job = job
+        self._cap = Cap(job.longest_step)
+        self._memory: PeakMemory
+        self._with_warmup = 0.0
+
+    @cached_property
+    def builder(self) -> Builder:
+        """Of the contestant."""
+        return CONTESTANTS[self._job.contestant].builder()
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Weights, records and labels."""
+        return Problem.load(named(self._job.workload, self._job.batch), Path(self._job.problem))
+
+    @cached_property
+    def _contestant(self) -> Contestant:
+        """Made, and warmed up, for the first turn."""
+        made = self.builder(self.problem, self.setting, Step(self.problem.workload.clip))
+        self._memory = PeakMemory()
+        for number in range(self._job.warmup):
+            if number == 0:
+                made.step()  # may compile, or choose between algorithms: not capped
+            else:
+                self._cap.timed(made)
+        if self._job.warmup:
+            self._with_warmup = self._memory.megabytes()
+            self._memory.forget_peak()
+        return made
+
+    def turn(self, outcome: Outcome) -> None:
+        """Time steps, after some that bring back what others have put out of the caches."""
+        job, contestant, taken = self._job, self._contestant, 0.0
+        while taken < _SETTLED:
+            taken += self._cap.timed(contestant)
+        stop = time.perf_counter() + job.seconds
+        while len(outcome.times) < job.steps or (
+            time.perf_counter() < stop and len(outcome.times) < _MOST_STEPS
+        ):
+            outcome.times.append(self._cap.timed(contestant))
+        outcome.memory = self._memory.megabytes()
+        outcome.memory_with_warmup = max(outcome.memory, self._with_warmup)
+
+
+def run(job: Job, path: Path) -> None:
+    """Do the job once."""
+    next(turns(job, path))
+
+
+def turns(job: Job, path: Path) -> Iterator[None]:
+    """Do the job each time that an item is asked for, with the same contestants.
+
+    Whatever goes wrong with a contestant is an outcome, not an error. The answer is written after
+    every setting, so that a process stopped half way has told what it knows.
     """
     hold_to(job.threads)
     torch.set_num_threads(job.threads)
     tuned = job.tuned and tune_allocator()
-    answer = Answer([], _versions())
-    for setting in job.settings:
-        outcome = _outcome(job, setting)
-        outcome.tuned = tuned
-        answer.outcomes.append(outcome)
-        answer.write(path)
+    versions = _versions()
+    clocks = [Clock(job, setting) for setting in job.settings]
+    while True:
+        answer = Answer([], versions)
+        for clock in clocks:
+            outcome = _outcome(job, clock)
+            outcome.tuned = tuned
+            answer.outcomes.append(outcome)
+            answer.write(path)
+        yield
 
 
-def _outcome(job: Job, setting: Setting) -> Outcome:
-    outcome = Outcome(setting)
+def _outcome(job: Job, clock: Clock) -> Outcome:
+    outcome = Outcome(clock.setting)
     try:
-        builder = CONTESTANTS[job.contestant].builder()
-        problem = Problem.load(named(job.workload, job.batch), Path(job.problem))
-        _time(job, builder, problem, outcome)
+        clock.turn(outcome)
         if job.scout:  # only now: what a step leaves behind would be missing in the peak
-            _check(job, builder, problem, outcome)
+            _check(job, clock, outcome)
     except AbsentError as error:
         outcome.status, outcome.reason = job_module.ABSENT, str(error)
     except (UnsupportedError, NotImplementedError) as error:
@@ -85,11 +146,11 @@ def _outcome(job: Job, setting: Setting) -> Outcome:
     return outcome
 
 
-def _check(job: Job, builder: Builder, problem: Problem, outcome: Outcome) -> None:
+def _check(job: Job, clock: Clock, outcome: Outcome) -> None:
     """Compare what one step without noise adds to the weights with what ours adds; where that is
     something else, the time it took counts for nothing."""
     outcome.deviation = deviation(
-        clipped_sum(builder, problem, outcome.setting),
+        clipped_sum(clock.builder, clock.problem, outcome.setting),
         expected_sums(Path(job.expected), CONTESTANTS[job.contestant].clips),
     )
     if not outcome.deviation <= job.tolerance:
@@ -122,27 +183,6 @@ def deviation(found: Weights, expected: Weights) -> float:
     return max(float(np.abs(found[k] - v).max()) for k, v in expected.items()) / largest
 
 
-def _time(job: Job, builder: Builder, problem: Problem, outcome: Outcome) -> None:
-    contestant = builder(problem, outcome.setting, Step(problem.workload.clip))
-    cap = Cap(job.longest_step)
-    memory = PeakMemory()
-    for number in range(job.warmup):
-        if number == 0:
-            contestant.step()  # may compile, or choose between algorithms: not capped
-        else:
-            cap.timed(contestant)
-    if job.warmup:
-        outcome.memory_with_warmup = memory.megabytes()
-        memory.forget_peak()
-    stop = time.perf_counter() + job.seconds
-    while len(outcome.times) < job.steps or (
-        time.perf_counter() < stop and len(outcome.times) < _MOST_STEPS
-    ):
-        outcome.times.append(cap.timed(contestant))
-    outcome.memory = memory.megabytes()
-    outcome.memory_with_warmup = max(outcome.memory, outcome.memory_with_warmup or 0.0)
-
-
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
@@ -158,5 +198,14 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def main() -> None:
+    """A turn for every line that comes in; a byte goes out when it is over, and nothing else."""
+    said = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    job, path = Job.read(Path(sys.argv[1])), Path(sys.argv[2])
+    for _ in zip(sys.stdin, turns(job, path), strict=False):
+        os.write(said, b"\n")
+
+
 if __name__ == "__main__":
-    run(Job.read(Path(sys.argv[1])), Path(sys.argv[2]))
+    main()

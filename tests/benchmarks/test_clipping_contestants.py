@@ -10,8 +10,10 @@ from clipping_suite import worker
 from clipping_suite.contestants import CONTESTANTS
 from clipping_suite.contestants.base import Setting, Step
 from clipping_suite.job import Answer, Job, Outcome
+from clipping_suite.machine import total_megabytes
 from clipping_suite.processes import Environment
-from clipping_suite.runner import NOT_RUN, Plan, Runner, chosen, contenders, prepare
+from clipping_suite.records import NOT_RUN, chosen, contenders, fits
+from clipping_suite.runner import Plan, Runner, prepare
 from clipping_suite.torch_network import problem, with_weights
 from clipping_suite.workloads import Workload, named
 
@@ -132,10 +134,37 @@ def test_a_process_without_an_answer_is_stopped(tmp_path: Path) -> None:
     assert answer.outcomes[0].reason == "stopped after 0 s"
 
 
+def test_a_process_takes_turns_with_the_same_contestant(tmp_path: Path) -> None:
+    job = replace(job_for(tmp_path, "plain", named("mlp", 2)), scout=False, steps=3)
+    with Environment(tmp_path).seat(job) as seat:
+        process = seat._process
+        for _ in range(3):
+            (outcome,) = seat.turn(60.0).outcomes
+            assert (outcome.status, len(outcome.times)) == ("ok", 3)
+            assert process.poll() is None
+        process.kill()
+        (outcome,) = seat.turn(60.0).outcomes
+        assert (outcome.status, outcome.reason) == ("failed", "killed by SIGKILL")
+
+
+def test_processes_are_there_together_if_they_fit_into_memory() -> None:
+    assert fits([]) and fits([0.1 * total_megabytes()] * 2)
+    assert not fits([0.3 * total_megabytes()] * 2)
+
+
+def test_settings_that_are_close_are_timed_once_more_side_by_side(tmp_path: Path) -> None:
+    job = replace(job_for(tmp_path, "plain", named("mlp", 4)), threads=1)
+    close = [Outcome(Setting(), times=[9.0]), Outcome(Setting(piece=2), times=[8.0])]
+    Runner(Plan(), Environment(tmp_path), str)._compare(close, job)
+    assert [len(outcome.times) for outcome in close] == [2 * 6] * 2
+    assert max(close[0].times + close[1].times) < 8
+
+
 def test_a_whole_workload_in_processes_of_their_own(tmp_path: Path) -> None:
     plan = Plan(
         contestants=("plain-default", "ours-torch", "fastdp-ghost"),
         rounds=1,
+        turns=2,
         steps=2,
         seconds=0.0,
         warmup=1,

@@ -72,6 +72,7 @@ def results() -> dict[str, Any]:
             "cores": 2,
             "threads": 2,
             "rounds": 3,
+            "turns": 8,
             "steps": 3,
             "warmup": 3,
             "every_setting": True,
