@@ -24,8 +24,8 @@ _READING = (
 _TRIED = {
     True: "Everyone first tries memory layouts and micro-batches, those that come close to the"
     " fastest once more side by side; the fastest setting that is right goes into the rounds (for"
-    " tacit, which is to keep to a bound of memory as well, the fastest that does, unless it is more"
-    " than a tenth slower).",
+    " tacit, which is to keep to a bound of memory as well, the fastest that does, unless it is"
+    " more than a tenth slower).",
     False: "Only plain SGD tries memory layouts and micro-batches and goes on with the fastest; all"
     " others, ours included, run the whole batch as it comes.",
 }

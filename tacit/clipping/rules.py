@@ -34,7 +34,7 @@ class Flat:
         return [0] * len(names)
 
     def factors(self, norms: Tensor) -> Tensor:
-        return norms.reciprocal().mul_(self.clip).clamp_max_(1.0)
+        return norms.clamp_min(1e-30).reciprocal_().mul_(self.clip).clamp_max_(1.0)
 
 
 @dataclass(frozen=True)

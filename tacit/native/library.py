@@ -72,7 +72,8 @@ class Library(Affine, Convolutions, Selections):
         the same sums with probability at most 2⁻¹²⁸ (docs/proofs/names.md). Neither instruction
         sets nor threads change a bit.
         """
-        assert content.is_contiguous() and content.is_cpu and not content.is_neg()
+        assert content.is_contiguous() and content.is_cpu
+        assert not content.is_neg() and not content.is_conj()
         assert key.dtype == torch.int32 and key.shape == (TAG_KEY_WORDS,) and key.is_contiguous()
         size = content.numel() * content.element_size()
         sums = torch.empty(-(-size // _TAG_PIECE), 4, dtype=torch.int64, device="cpu")

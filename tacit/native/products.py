@@ -15,10 +15,12 @@ _PLAIN = (Tensor, nn.Parameter)
 
 
 class Rows(NamedTuple):
-    """A tensor whose rows the kernels can read, and where they lie; made by `rows_of` alone."""
+    """A tensor whose rows the kernels can read; made by `rows_of` alone.
+
+    Where they lie is asked for when kernels are called: memory may be moved until then.
+    """
 
     tensor: Tensor
-    address: int
     records: int
     width: int
     stride: int
@@ -73,8 +75,8 @@ class Products:
         assert 0 <= at <= self._end - g.width * inputs
         assert shift_at is None or 0 <= shift_at <= self._end - g.width
         return (
-            0 if x is None else x.address,
-            g.address,
+            0 if x is None else x.tensor.data_ptr(),
+            g.tensor.data_ptr(),
             self._address + 4 * at,
             0 if shift_at is None else self._address + 4 * shift_at,
             *(inputs, g.width, 0 if x is None else x.stride, g.stride),
@@ -87,7 +89,7 @@ def rows_of(tensor: Tensor) -> Rows | None:
     if not readable(tensor):
         return None
     records, width = tensor.shape
-    return Rows(tensor, tensor.data_ptr(), records, width, tensor.stride(0))
+    return Rows(tensor, records, width, tensor.stride(0))
 
 
 def readable(tensor: Tensor) -> bool:

@@ -144,7 +144,7 @@ class RandomSource:
         published; noise under a name that only the key knows may be. Without kernels tags are
         those of AES-GCM because processors have instructions for it; Poly1305 takes twice as long.
         """
-        content = content.detach().cpu().contiguous()
+        content = content.detach().resolve_conj().resolve_neg().cpu().contiguous()
         kernels = native.active()
         tags = self._tags(content) if kernels is None else kernels.tags(content, self._tag_key)
         collected = (content.numel() * content.element_size()).to_bytes(8, "little") + tags

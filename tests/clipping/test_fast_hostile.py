@@ -242,3 +242,58 @@ def test_norms_whose_sum_overflows_are_clipped_all_the_same() -> None:
     x = torch.full((9, 2), 1e19)
     found = FastEngine(model, Flat(CLIP)).clipped_sum(total, [(x,)], 1).vector
     torch.testing.assert_close(found, torch.full((2,), 9 * 0.5**0.5), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "scale"), [(1.5e19, 2e-23), (2e-23, 1e18), (1e15, 1e-22), (1e18, 1e-30)]
+)
+def test_rows_whose_squares_vanish_beside_huge_ones_are_clipped(
+    inputs: float, scale: float
+) -> None:
+    model = nn.Linear(1, 64, bias=False)
+    x = torch.tensor([[0.0], [inputs], [inputs]])
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        return (model(batch[0]) * scale).sum(1)
+
+    clip = 0.1 * inputs * scale
+    engine = FastEngine(model, Flat(clip))
+    for _ in range(2):
+        moved = float(engine.clipped_sum(loss, [(x,)], 1).vector.double().norm())
+        assert 0 < moved <= 2 * clip * HARDLY_MORE
+
+
+def test_a_layer_without_gradients_counts_records_as_any_other_does() -> None:
+    """Zero times infinity is no number, be the gradient zero for one record or for all."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[0].weight.fill_(1.0)
+        model[0].bias.fill_(-100.0)
+    x = torch.randn(6, 3)
+    x[1, 0] = -torch.inf
+    found = FastEngine(model, Flat(CLIP)).clipped_sum(total, [(x,)], 1).vector
+    expected = ReferenceEngine(model, Flat(CLIP)).clipped_sum(total, [(x,)], 1).vector
+    torch.testing.assert_close(found, expected)
+    assert float(found.norm()) == pytest.approx(5 * CLIP, rel=1e-4)
+
+
+def test_activations_whose_memory_is_moved_meanwhile() -> None:
+    class Moving(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(20, 300), nn.Linear(300, 10)
+            self.moving = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x).relu()
+            if self.moving and h.requires_grad:
+                kept = h.detach()
+                h.register_hook(lambda g: None if kept.share_memory_() is kept else g)
+            return self.second(h)
+
+    model, x = Moving(), torch.randn(500, 20)
+    expected = ReferenceEngine(model, Flat(CLIP)).clipped_sum(total, [(x,)], 1).vector
+    engine, model.moving = FastEngine(model, Flat(CLIP)), True
+    for _ in range(3):
+        found = engine.clipped_sum(total, [(x,)], 1).vector
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -35,3 +35,8 @@ def test_impossible_clips_are_refused(clip: float) -> None:
 def test_a_negative_stabiliser_is_refused() -> None:
     with pytest.raises(ArgumentError, match="stabiliser"):
         Automatic(1.0, stabiliser=-0.1)
+
+
+def test_a_bound_that_single_precision_cannot_tell_from_zero_leaves_nothing() -> None:
+    factors = Flat(1e-300).factors(torch.tensor([[0.0], [1.0]]))
+    assert factors.tolist() == [[0.0], [0.0]]

@@ -147,3 +147,11 @@ def gcm_tag(key: bytes, authenticated: bytes) -> bytes:
         total = product
     mask = int.from_bytes(encrypt(bytes(15) + b"\x01"), "big")
     return (total ^ mask).to_bytes(16, "big")
+
+
+def test_views_that_only_mark_a_sign_have_the_name_of_what_they_stand_for() -> None:
+    source = RandomSource.from_seed(1)
+    real, complex_ = torch.randn(50), torch.randn(50, dtype=torch.complex64)
+    for plain, view in ((real, torch._neg_view(real)), (complex_, complex_.conj())):
+        assert source.name(view) == source.name(view.resolve_conj().resolve_neg())
+        assert source.name(view) != source.name(plain)

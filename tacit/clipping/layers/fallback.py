@@ -81,7 +81,7 @@ class Unit:
 
         def give_back() -> None:
             if own is None:
-                del attributes["forward"]
+                attributes.pop("forward", None)
             else:
                 attributes["forward"] = own
 

@@ -61,8 +61,12 @@ class Interception:
             self._undo()
 
     def _undo(self) -> None:
-        while self._to_undo:
-            self._to_undo.pop()()
+        """The last first; all of them, whatever becomes of one."""
+        if self._to_undo:
+            try:
+                self._to_undo.pop()()
+            finally:
+                self._undo()
 
 
 class Interceptor(TorchFunctionMode):

@@ -224,7 +224,9 @@ class OuterProducts(Mergeable):
     def squared_norms(self) -> Tensor:
         if self._inputs.dim() == 2:
             single = self._single or Dense(self._outputs)
-            return squared_rows(self._inputs).mul_(single.squared_norms())
+            return _never_less(self._inputs, squared_rows(self._inputs)).mul_(
+                _never_less(self._outputs, single.squared_norms().clone())
+            )
         shape = (*self.inputs.shape[1:], self.outputs.shape[2])
         kind = (self.inputs.dtype, self.inputs.device, torch.get_num_threads())
         algorithms = self._algorithms(*shape)
@@ -346,6 +348,12 @@ class OuterProducts(Mergeable):
         alike = [self, *(other for other in others if isinstance(other, OuterProducts))]
         inputs = torch.cat([one.inputs for one in alike], 1)
         return OuterProducts(inputs, torch.cat([one.outputs for one in alike], 1), self._chooser)
+
+
+def _never_less(rows: Tensor, squares: Tensor) -> Tensor:
+    """Squared norms of rows, with what squares too small for their type have lost: a row of tiny
+    numbers may meet one of huge ones."""
+    return squares.add_(rows.shape[1] * torch.finfo(squares.dtype).tiny)
 
 
 def _block(bytes_per_record: int) -> int:

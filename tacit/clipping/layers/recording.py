@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Hashable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -61,10 +62,10 @@ class Recording:
         self._together = Together(groups)
         self._shared: dict[str, Gradients] = {}
 
-    @property
+    @cached_property
     def anchor(self) -> Tensor:
         """Empty, and needs a gradient: it makes what it enters part of a graph."""
-        return self.slots.anchor
+        return torch.zeros(0, device=self._some.device, requires_grad=True)
 
     @property
     def _some(self) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -74,12 +73,6 @@ class Slots:
         self._lookups: dict[int, Lookup] = {}
         self._groups = dict(zip(layout.names, layout.groups, strict=True))
         self._whole = {name: self._slot_of(name, p.shape) for name, p in self.parameters.items()}
-
-    @cached_property
-    def anchor(self) -> Tensor:
-        """Empty, and needs a gradient: it makes what it enters part of a graph."""
-        some = next(iter(self.parameters.values()))
-        return torch.zeros(0, device=some.device, requires_grad=True)
 
     def whole(self, name: str) -> Slot:
         """The slot of an entire parameter."""

@@ -41,7 +41,7 @@ class Together:
         without_shift: dict[tuple[int, ...], int] = {}
         for slot, (x, g) in self._held.values():
             start, kept, group = totals.start(slot.name), totals.holds(slot.name), slot.group
-            layer = (group, *g[1:])
+            layer = (group, g.tensor.data_ptr(), *g[1:])
             if x is not None:
                 without_shift[layer] = len(found)
                 found.append(native.Product(g, group, x, start, kept))

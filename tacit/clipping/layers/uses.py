@@ -103,9 +103,11 @@ class Use:
             return None
         if not self.settled and not self._touched:
             recording.unverified = bool(_finite_part(g).any())
-            if recording.unverified or not bool(g.any()):
+            if recording.unverified:
                 return None
             if len(self._candidates) > 1:
+                if not bool(g.any()):
+                    return None
                 raise SmallerBatchError(1)  # what is not finite hides where records lie
         return Placement(self._candidates[0], recording.rows, recording.chooser)
 

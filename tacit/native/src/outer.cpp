@@ -115,6 +115,7 @@ void pack(const Outer &outer, const Part &part, const float *factors, std::int64
     }
 }
 
+// A row's squared norm, never less: what squares too small for a float have lost is added.
 float squared(const float *row, std::int64_t width) {
     Lanes sums[4] = {};
     std::int64_t i = 0;
@@ -127,7 +128,7 @@ float squared(const float *row, std::int64_t width) {
     float sum = 0.0f;
     for (; i < width; i++) sum += row[i] * row[i];
     for (int lane = 0; lane < kLanes; lane++) sum += all[lane];
-    return sum;
+    return sum + float(width) * __FLT_MIN__;
 }
 
 }  // namespace
