@@ -281,14 +281,19 @@ def test_activations_whose_memory_is_moved_meanwhile() -> None:
     class Moving(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = nn.Linear(20, 300), nn.Linear(300, 10)
+            self.first, self.second = nn.Linear(20, 300), nn.Linear(300, 100)
             self.moving = False
+            self.others: list[Tensor] = []
+
+        def move(self, h: Tensor) -> None:
+            h.share_memory_()
+            self.others += [torch.full((h.numel() // 10,), torch.nan) for _ in range(40)]
 
         def forward(self, x: Tensor) -> Tensor:
             h = self.first(x).relu()
             if self.moving and h.requires_grad:
                 kept = h.detach()
-                h.register_hook(lambda g: None if kept.share_memory_() is kept else g)
+                h.register_hook(lambda g: self.move(kept))
             return self.second(h)
 
     model, x = Moving(), torch.randn(500, 20)
