@@ -275,30 +275,3 @@ def test_a_layer_without_gradients_counts_records_as_any_other_does() -> None:
     expected = ReferenceEngine(model, Flat(CLIP)).clipped_sum(total, [(x,)], 1).vector
     torch.testing.assert_close(found, expected)
     assert float(found.norm()) == pytest.approx(5 * CLIP, rel=1e-4)
-
-
-def test_activations_whose_memory_is_moved_meanwhile() -> None:
-    class Moving(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(20, 300), nn.Linear(300, 100)
-            self.moving = False
-            self.others: list[Tensor] = []
-
-        def move(self, h: Tensor) -> None:
-            h.share_memory_()
-            self.others += [torch.full((h.numel() // 10,), torch.nan) for _ in range(40)]
-
-        def forward(self, x: Tensor) -> Tensor:
-            h = self.first(x).relu()
-            if self.moving and h.requires_grad:
-                kept = h.detach()
-                h.register_hook(lambda g: self.move(kept))
-            return self.second(h)
-
-    model, x = Moving(), torch.randn(500, 20)
-    expected = ReferenceEngine(model, Flat(CLIP)).clipped_sum(total, [(x,)], 1).vector
-    engine, model.moving = FastEngine(model, Flat(CLIP)), True
-    for _ in range(3):
-        found = engine.clipped_sum(total, [(x,)], 1).vector
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

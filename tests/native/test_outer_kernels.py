@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 
 import pytest
 import torch
@@ -133,3 +134,16 @@ def test_outer_products_that_would_be_written_elsewhere_are_refused() -> None:
     for elsewhere in (vector.double(), vector.view(4, 5), torch.zeros(40)[::2]):
         with pytest.raises(AssertionError):
             Products([Product(g, 0, g)], elsewhere, 3, 1)
+
+
+def test_rows_are_read_where_they_lie_when_kernels_are_called(kernels: Library) -> None:
+    """Memory may be moved between the backward pass that leaves rows and their sum."""
+    tensor, vector = torch.ones(3, 4), torch.zeros(4)
+    g, before = rows(tensor), tensor.data_ptr()
+    tensor.share_memory_()
+    assert tensor.data_ptr() != before
+    products = Products([Product(g, 0, shift_at=0)], vector, 3, 1)
+    assert struct.unpack_from("4q", products.described)[1] == tensor.data_ptr()
+    tensor.fill_(2.0)
+    kernels.outer_sums(products, torch.ones(3, 1))
+    assert vector.tolist() == [6.0] * 4
