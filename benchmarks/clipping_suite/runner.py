@@ -18,7 +18,7 @@ from clipping_suite.contestants import CONTESTANTS, Entry
 from clipping_suite.contestants.base import Setting
 from clipping_suite.job import Answer, Job, Outcome
 from clipping_suite.processes import Environment, Seat
-from clipping_suite.records import NOT_RUN, TIME_IS_UP, Record, chosen, contenders, fits
+from clipping_suite.records import NOT_RUN, TIME_IS_UP, Record, chosen, contenders, fits, seconds
 from clipping_suite.torch_network import problem
 from clipping_suite.worker import clipped_sum
 from clipping_suite.workloads import Workload
@@ -27,8 +27,8 @@ Json = dict[str, Any]
 _NO_CLIPPING = 1e30
 _TRIED_STEPS = 2
 """Timed steps of a setting that is tried, at least, after one that may choose and compile."""
-_COMPARED = 6
-"""Turns of settings that are close to the fastest."""
+_COMPARED, _COMPARED_FOR = 6, 2.0
+"""Turns of settings that are close to the fastest, and seconds of steps in all of them."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,11 @@ class Runner:
 
     def _compare(self, outcomes: Sequence[Outcome], job: Job) -> None:
         """Time settings that are close once more, in turns where they fit into memory together."""
-        turns = _COMPARED if fits([o.memory_with_warmup or 0.0 for o in outcomes]) else 1
-        job = replace(job, scout=False, seconds=job.seconds / turns)
+        turns = 1
+        if fits([outcome.memory_with_warmup or 0.0 for outcome in outcomes]):
+            longest = max(map(seconds, outcomes), default=0.0)
+            turns = max(1, min(_COMPARED, int(_COMPARED_FOR / max(longest, 1e-3))))
+        job = replace(job, scout=False, seconds=_COMPARED_FOR / _COMPARED)
         found: list[list[float]] = [[] for _ in outcomes]
         jobs = [replace(job, settings=(outcome.setting,)) for outcome in outcomes]
         for place, outcome in self._in_turns(jobs, turns):
