@@ -19,7 +19,7 @@ from tacit.clipping.layers import choice
 from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.conv_geometry import Geometry, Problem
 from tacit.clipping.layers.kernels import Kernels
-from tacit.clipping.layers.linear import OuterProducts
+from tacit.clipping.layers.outer_products import OuterProducts
 from tacit.clipping.rules import Flat
 
 CHOOSER = Chooser(deterministic=True, memory_ceiling=1 << 30)

@@ -13,7 +13,7 @@ from tacit.clipping.layers.choice import Algorithm, Chooser
 from tacit.clipping.layers.conv_geometry import Geometry, Problem
 from tacit.clipping.layers.embedding import TableRows
 from tacit.clipping.layers.kernels import Kernels
-from tacit.clipping.layers.linear import OuterProducts
+from tacit.clipping.layers.outer_products import OuterProducts
 from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Flat
 

@@ -22,7 +22,6 @@ from tacit.clipping.layers.contributions import (
     widened,
     zeroed,
 )
-from tacit.clipping.layers.linear import OuterProducts
 from tacit.clipping.layers.operation import (
     Gradients,
     Match,
@@ -31,6 +30,7 @@ from tacit.clipping.layers.operation import (
     ReadMatch,
     Saved,
 )
+from tacit.clipping.layers.outer_products import OuterProducts
 from tacit.clipping.layers.slots import Lookup, Met, Slot, Slots
 from tacit.errors import ModelError
 
