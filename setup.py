@@ -15,7 +15,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("tacit") / "native" / "src"
-ONCE = ["interface.cpp", "convolutions.cpp", "selections.cpp"]
+ONCE = ["interface.cpp", "release.cpp", "convolutions.cpp", "selections.cpp"]
 PER_LEVEL = ["noise.cpp", "tags.cpp", "convolution.cpp", "winograd.cpp", "winograd_gradient.cpp"]
 PER_LEVEL += ["forward.cpp", "backward.cpp", "pixels.cpp", "normalisation.cpp"]
 PER_LEVEL += ["embedding.cpp", "outer.cpp", "affine.cpp", "selection.cpp", "table.cpp"]

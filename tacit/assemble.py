@@ -26,7 +26,7 @@ from tacit.methods.build import build, clipping_sentence
 from tacit.methods.parts import Parts, step_count
 from tacit.models import batch_norm, validate
 from tacit.models.sanitization import SanitizationLayer
-from tacit.noise.normals import SAMPLER
+from tacit.noise.rounding import SAMPLER
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
 from tacit.privacy import events
@@ -285,7 +285,7 @@ def header_of(
         ],
         "not_covered": [*facts.not_covered, OTHER_RUNS],
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
-        "randomness": f"ChaCha20 keyed by {source.origin}; normal numbers by {SAMPLER}",
+        "randomness": f"ChaCha20 keyed by {source.origin}; noise by {SAMPLER}",
         "key": source.fingerprint,
         "warnings": warnings,
         "versions": {"tacit": version("tacit"), "torch": torch.__version__}

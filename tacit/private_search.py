@@ -16,6 +16,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 from safetensors.torch import load
+from torch import float64, tensor
 
 from tacit.assemble import described, header_of, with_public
 from tacit.config import Recipe
@@ -26,6 +27,7 @@ from tacit.losses import cross_entropy
 from tacit.method_sections import PlainRecipe
 from tacit.methods.base import Method
 from tacit.models import batch_norm
+from tacit.noise.gaussian import noised
 from tacit.noise.source import RandomSource
 from tacit.privacy import accountants, certificate, events, ledger
 from tacit.privacy.ledger import Ledger
@@ -269,8 +271,8 @@ def _score(wanted: PrivateSearch, training: Training, place: int, source: Random
             " compare on records that are treated as public: --score public (in Python:"
             ' score="public")'
         )
-    noise = float(source.normal("score", place, 1)[0])
-    return (accuracy * len(records) + wanted.score_noise * noise) / len(records)
+    right = tensor([round(accuracy * len(records))], dtype=float64)
+    return float(noised(right, wanted.score_noise, f"score {place}", source)) / len(records)
 
 
 def _released(run: RunDir, book: Ledger, chosen: RunDir, score: float) -> Result:

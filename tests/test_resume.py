@@ -15,7 +15,7 @@ from tacit.data.batches import DatasetRecords, TensorRecords
 from tacit.errors import RunError
 from tacit.loop import Result, fit
 from tacit.losses import cross_entropy
-from tacit.noise.normals import SAMPLER
+from tacit.noise.rounding import SAMPLER
 from tacit.rundir import RunDir
 from tacit.steps import Steps
 

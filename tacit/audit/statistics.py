@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
-from torch import Tensor, zeros
+from torch import Tensor, float64, zeros
 
 from tacit.errors import ArgumentError
 from tacit.noise.correlated import NoiseStream
@@ -93,15 +93,14 @@ class Draws(RandomSource):
     def __init__(self, count: int) -> None:
         super().__init__(bytes(32), "the names of draws")
         self._count = count
-        self._places: dict[tuple[str, int], int] = {}
+        self._drawn = 0
 
-    def normal(self, purpose: str, index: int, count: int) -> Tensor:
-        place = self._places.setdefault((purpose, index), len(self._places))
-        if place >= self._count or count != self._count:
+    def perturb_(self, vector: Tensor, *_: object) -> Tensor:
+        if self._drawn >= self._count or vector.numel() != self._count:
             raise ArgumentError(f"the stream makes more than {self._count} draws")
-        row = zeros(count)
-        row[place] = 1.0
-        return row
+        vector[self._drawn] += 1.0
+        self._drawn += 1
+        return vector
 
 
 def most_draws(steps: int) -> int:
@@ -116,5 +115,6 @@ def most_draws(steps: int) -> int:
 
 def noise_covariance(stream: NoiseStream, steps: int) -> Array:
     """Covariance over the steps of what a stream of `Draws` adds to the gradients."""
-    rows = np.stack([stream.take(step).numpy().astype(np.float64) for step in range(steps)])
+    nothing = zeros(most_draws(steps), dtype=float64)
+    rows = np.stack([stream.release(step, nothing).numpy() for step in range(steps)])
     return np.asarray(rows @ rows.T)

@@ -204,11 +204,11 @@ def stream_for(
 
 
 def _check_memory(bands: int, size: int) -> None:
-    needed = 4 * bands * size
+    needed = 8 * bands * size
     if needed > _MOST_BYTES:
         raise ArgumentError(
             f"bands is {bands}: for {size:,} weights the noise in use would take"
-            f" {needed / 2**30:.1f} GiB; set method.bands to at most {_MOST_BYTES // (4 * size)}"
+            f" {needed / 2**30:.1f} GiB; set method.bands to at most {_MOST_BYTES // (8 * size)}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ArgumentError, ModelError
+from tacit.noise.gaussian import noised
 from tacit.noise.source import RandomSource
 from tacit.privacy.sanitized import Mask, Range, Sanitizer
 
@@ -115,8 +117,10 @@ class SanitizationLayer(nn.Module):
         """What training sees: rows clipped, masked and noised, scaled up for what is dropped."""
         clipped = self.bounded(x)
         shape = replace(self.settings, width=x.shape[1])
-        noise = self._normal(clipped.detach()) * shape.deviation(float(self.threshold))
-        released = clipped + noise.to(x)
+        deviation = shape.deviation(float(self.threshold))
+        place = f"sanitization noise {self._draw} {self._calls}"
+        made = noised(clipped, deviation, place, self._own_source())
+        released = _replaced(clipped, made) if clipped.requires_grad else made
         if shape.dropout:
             kept = self._kept(x.shape, shape)
             released = torch.where(kept, released * (shape.width / shape.kept), 0.0)
@@ -124,12 +128,6 @@ class SanitizationLayer(nn.Module):
             self.spread.append(float(released.detach().std(dim=1).mean()))
         self._calls += 1
         return released
-
-    def _normal(self, clipped: Tensor) -> Tensor:
-        """Addressed by draw, call and content: no two different batches share their noise."""
-        source = self._own_source()
-        purpose = f"sanitization noise {self._draw} {self._calls} {source.name(clipped)}"
-        return source.normal(purpose, 0, clipped.numel()).view(clipped.shape)
 
     def _kept(self, size: torch.Size, shape: Sanitizer) -> Tensor:
         purpose = f"sanitization mask {self._draw} {self._calls}"
@@ -152,6 +150,21 @@ class SanitizationLayer(nn.Module):
     def extra_repr(self) -> str:
         s = self.settings
         return f"noise={s.noise:g}, range={s.range!r}, dropout={s.dropout:g}, mask={s.mask!r}"
+
+
+class _Replaced(torch.autograd.Function):
+    """Noised values in the place of clipped ones; gradients pass as through an addition."""
+
+    @staticmethod
+    def forward(ctx: Any, clipped: Tensor, made: Tensor) -> Tensor:
+        return made.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+_replaced: Callable[[Tensor, Tensor], Tensor] = _Replaced.apply
 
 
 def with_sanitization(model: nn.Module, layer: SanitizationLayer | None = None) -> nn.Sequential:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from ctypes import c_float, c_int64
-
 import torch
 from torch import Tensor
 
@@ -12,58 +9,19 @@ from tacit.native import structures
 from tacit.native.affine import Affine
 from tacit.native.calls import check, packed
 from tacit.native.convolutions import Convolutions
+from tacit.native.noise import Noise
 from tacit.native.products import Products
 from tacit.native.selections import Selections
 
-_GROUP = 256
 _TAG_PIECE = 4 * 4096
 TAG_KEY_WORDS = 4096 + 3 * 32
 
 
-class Library(Affine, Convolutions, Selections):
+class Library(Affine, Convolutions, Noise, Selections):
     """The compiled kernels for one instruction set.
 
-    Keys are 32 bytes and nonces 16: the number of the first block, then the nonce of RFC 8439.
     As many threads work as torch uses, in torch's own OpenMP runtime.
     """
-
-    def keystream(self, key: bytes, nonce: bytes, groups: int) -> Tensor:
-        """The first 256 words of the keystream for each group, as signed integers."""
-        words = torch.empty(groups * _GROUP, dtype=torch.int32, device="cpu")
-        self._call("tacit_keystream", _stream(key, nonce), words, groups)
-        return words
-
-    def normals(self, key: bytes, nonce: bytes, count: int) -> Tensor:
-        """Independent standard normal numbers: the same for any number of threads."""
-        out = torch.empty(count, dtype=torch.float32, device="cpu")
-        self._call("tacit_normals", torch.get_num_threads(), _stream(key, nonce), out, count)
-        return out
-
-    def perturb_(
-        self,
-        vector: Tensor,
-        key: bytes,
-        nonce: bytes,
-        ends: Sequence[int],
-        scales: Sequence[float],
-        divisor: float,
-    ) -> Tensor:
-        """Make a vector (vector + scale · normal numbers) / divisor, in its own memory.
-
-        The scale changes after each of `ends`.
-        """
-        check(vector)
-        assert ends[-1] == vector.numel()
-        self._call(
-            *("tacit_perturb", torch.get_num_threads(), _stream(key, nonce), vector),
-            *(
-                (c_int64 * len(ends))(*ends),
-                (c_float * len(scales))(*scales),
-                len(ends),
-                1 / divisor,
-            ),
-        )
-        return vector
 
     def tags(self, content: Tensor, key: Tensor) -> bytes:
         """Sums that tell a tensor's bytes from others of as many: 32 bytes for each 16 KiB.
@@ -166,7 +124,3 @@ def _grouped(x: Tensor, groups: int, eps: float) -> structures.Grouped:
     assert x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
     _, channels, height, width = x.shape
     return structures.Grouped(height * width, channels, groups, eps)
-
-
-def _stream(key: bytes, nonce: bytes) -> structures.Stream:
-    return structures.Stream.from_buffer_copy(key + nonce)

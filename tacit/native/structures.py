@@ -22,6 +22,28 @@ class Stream(ctypes.Structure):
     _fields_ = (("key", ctypes.c_uint32 * 8), ("start", ctypes.c_uint32 * 4))
 
 
+class Quantile(ctypes.Structure):
+    _fields_ = (
+        *(("log", c_float * 7), ("quantile", c_float * 11), ("centre", c_float)),
+        ("lowest", c_int32),
+    )
+
+
+class Run(ctypes.Structure):
+    _fields_ = (
+        *(("end", c_int64), ("inverse", ctypes.c_double), ("factor", ctypes.c_double)),
+        *((name, c_float) for name in ("ratio", "limit", "slope")),
+    )
+
+
+class Tail(ctypes.Structure):
+    _fields_ = (
+        *(("table", c_void_p), ("nodes", c_int64), ("degree", c_int64)),
+        *(("spacing", ctypes.c_double), ("error", ctypes.c_double)),
+        ("guess", ctypes.c_double * 5),
+    )
+
+
 class Planar(ctypes.Structure):
     _fields_ = tuple(
         (name, c_int64)
@@ -84,13 +106,14 @@ def numbers(fields: Sequence[int]) -> bytes:
     return struct.pack(f"{len(fields)}q", *fields)
 
 
+_RELEASE: list[type] = [
+    *(c_int32, c_int32, POINTER(Stream), POINTER(Quantile), POINTER(Tail), POINTER(Run), c_int64),
+    *(c_void_p, c_void_p, c_int64),
+]
 SIGNATURES: dict[str, list[type]] = {
     "tacit_keystream": [c_int32, POINTER(Stream), c_void_p, c_int64],
-    "tacit_normals": [c_int32, c_int32, POINTER(Stream), c_void_p, c_int64],
-    "tacit_perturb": [
-        *(c_int32, c_int32, POINTER(Stream), c_void_p),
-        *(POINTER(c_int64), POINTER(c_float), c_int64, c_float),
-    ],
+    "tacit_release_floats": _RELEASE,
+    "tacit_release_doubles": _RELEASE,
     "tacit_tags": [c_int32, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
     "tacit_convolution": [
         *(c_int32, c_int32, POINTER(Planar), c_int64),
@@ -126,5 +149,9 @@ SIGNATURES: dict[str, list[type]] = {
     "tacit_largest_back": [c_int32, c_int32, POINTER(Pooled), c_int64, *[c_void_p] * 3],
 }
 
-RESULTS = {"tacit_outer_squares": c_int32}
+RESULTS = {
+    "tacit_outer_squares": c_int32,
+    "tacit_release_floats": c_int64,
+    "tacit_release_doubles": c_int64,
+}
 """Types of what functions return; the others return nothing."""

@@ -1,9 +1,10 @@
-"""Noise that is correlated over the steps, drawn as a stream.
+"""Noise that is correlated over the steps: releases of a matrix mechanism, step by step.
 
-Each stream yields, step by step, what to add to the gradient so that the running sums carry the
-noise of a factor mechanism: binary-tree aggregation or a banded Toeplitz factor. Every draw has
-its own address in the random source, so none is ever made twice with different values; what a
-stream must remember between steps lies in `memory`, which is saved with the training state.
+A factor mechanism releases C·g + z, where row t of g is step t's sum and z is independent noise;
+training uses C⁻¹(C·g + z), whose row t is g_t plus correlated noise. Every row of C·g + z is
+released through `tacit.noise.gaussian.noised`, exactly rounded, and everything else is computed
+from released values. What a stream must remember between steps lies in `memory`, which is saved
+with the training state. Proof for the bits released: docs/proofs/precision.md.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.clipping.contract import ClippedSum
-from tacit.errors import ArgumentError, NoProofError
-from tacit.noise.gaussian import PrivateGradient
+from tacit.errors import ArgumentError, NoProofError, RunError
+from tacit.noise.gaussian import PrivateGradient, noised
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
 from tacit.privacy import factors
@@ -27,13 +29,30 @@ from tacit.privacy.relations import Relation
 
 Memory = dict[str, Tensor]
 _BLOCK = 16
+_GRID = 2.0**-24
+"""Sums are rounded to multiples of this, in units of the noise, so that what is computed from them
+is exact in double precision."""
+_LARGEST = 2.0**16
+"""Sums are clamped to this, in units of the noise."""
+_LARGEST_NOISE = 2.0**6
+_COEFFICIENT_BITS = 12
 
 
 class NoiseStream(Protocol):
-    """Unit noise of one step after the other."""
+    """Releases one step after the other, in units of the noise."""
 
-    def take(self, step: int) -> Tensor:
-        """What to add to the gradient of this step, for noise of unit scale."""
+    def release(self, step: int, sums: Tensor) -> Tensor:
+        """This step's sum with correlated noise of unit scale, in double precision.
+
+        Args:
+            step: Steps follow each other without a gap.
+            sums: In double precision, multiples of 2⁻²⁴ and at most `largest` in size.
+        """
+        ...
+
+    @property
+    def largest(self) -> float:
+        """Sums must not be larger, so that the stream computes exactly."""
         ...
 
 
@@ -68,22 +87,43 @@ class CorrelatedNoise:
             )
         total = clipped.spend()
         self._sums.enter(step, self._source.name(total))
-        noise = self._stream.take(step)
-        scales = clipped.noise_scales(self._multiplier, Relation.ZERO_OUT)
-        for part, scale in zip(noise.split(clipped.layout.sizes), scales, strict=True):
-            part.mul_(scale)
-        vector = total.add_(noise.to(total)).div_(denominator)
-        return PrivateGradient(vector, clipped.layout)
+        wider = widening(self._multiplier, total.numel())
+        scales = clipped.noise_scales(self._multiplier * wider, Relation.ZERO_OUT)
+        sums = total.to("cpu", torch.float64, copy=True)
+        for part, scale in zip(sums.split(clipped.layout.sizes), scales, strict=True):
+            part.div_(scale)
+        largest = min(self._stream.largest, _LARGEST)
+        sums.nan_to_num_(nan=0.0).clamp_(-largest, largest).div_(_GRID).round_().mul_(_GRID)
+        released = self._stream.release(step, sums)
+        for part, scale in zip(released.split(clipped.layout.sizes), scales, strict=True):
+            part.mul_(scale / denominator)
+        return PrivateGradient(total.copy_(released), clipped.layout)
+
+
+def widening(multiplier: float, size: int) -> float:
+    """By how much noise must grow to cover that sums are rounded to the grid before it is added.
+
+    Two sums that are 1/σ apart in units of the noise are at most 1/σ + 2⁻²³·⁵·√size apart after
+    division by the scale and rounding.
+    """
+    share = multiplier * math.sqrt(size / 2**47)
+    if share >= 0.5:
+        raise ArgumentError(
+            f"noise is {multiplier:g} for {size:,} weights: sums cannot be resolved below it; use"
+            " less noise with larger batches"
+        )
+    return 1 / (1 - share)
 
 
 class TreeStream:
-    """Binary-tree aggregation: the noise of a running sum is that of the nodes that cover it.
+    """Binary-tree aggregation: running sums are added up from noised sums of nodes.
 
-    Guarantee: the running sums of what `take` returns equal, after step t, the sum over the
-    covering nodes of one draw each. With `reduced`, a node's draw is replaced by Honaker's
-    estimate from the subtree below it, which has less variance and costs nothing. A new tree
-    starts every `leaves` steps; with `completion` the old one is first filled with empty leaves.
-    Memory: one vector per level, and two more.
+    Guarantee: what `release` returns is computed from the noised sums of the tree's nodes alone,
+    each released once with noise of unit scale. The running sums of what it returns are, after
+    step t, the released sums of the nodes that cover steps 0 to t. With `reduced`, Honaker's
+    estimate from the subtree below a node takes the place of its own release; it has less variance
+    and costs nothing. A new tree starts every `leaves` steps; with `completion` the old one is
+    first filled with empty leaves. Memory: two vectors per level, and two more.
     """
 
     def __init__(
@@ -103,11 +143,17 @@ class TreeStream:
         self._reduced = reduced
         self._completion = completion
 
-    def take(self, step: int) -> Tensor:
+    @property
+    def largest(self) -> float:
+        """The sum of a whole tree must fit into 53 bits."""
+        levels = completed_size(self._leaves).bit_length()
+        return math.ldexp(1.0, 28 - int(levels))
+
+    def release(self, step: int, sums: Tensor) -> Tensor:
         tree, leaf = divmod(step, self._leaves)
         if step and leaf == 0:
             self._restart(tree - 1)
-        self._grow(tree, leaf)
+        self._grow(tree, leaf, sums)
         now = sum((self._memory[name] for name in self._covering(leaf + 1)), self._zero())
         if "before" in self._memory:
             now = now + self._memory["before"]
@@ -115,80 +161,106 @@ class TreeStream:
         self._memory["last"] = now
         return change
 
-    def _grow(self, tree: int, leaf: int) -> None:
-        """Release the nodes that end with this leaf."""
+    def _grow(self, tree: int, leaf: int, sums: Tensor) -> None:
+        """Release the nodes that end with this leaf. Private sums of nodes whose sibling is still
+        to come stay in memory."""
         top = ((leaf + 1) & -(leaf + 1)).bit_length() - 1
-        if not self._reduced:
-            for level in range(top):
-                self._memory.pop(f"level {level}", None)
-            self._memory[f"level {top}"] = self._draw(tree, top, leaf)
-            return
-        estimate = self._draw(tree, 0, leaf)
+        node = sums.clone()
+        estimate = self._released(tree, 0, leaf, node) if self._reduced or top == 0 else None
         for level in range(1, top + 1):
-            own = factors.node_variance(level, True)
-            below = self._memory.pop(f"level {level - 1}").add_(estimate)
-            estimate = self._draw(tree, level, leaf).mul_(own).add_(below, alpha=1 - own)
+            node += self._memory.pop(f"private {level - 1}")
+            below = self._memory.pop(f"level {level - 1}", None)
+            if estimate is not None and below is not None:
+                own = factors.node_variance(level, True)
+                below = below.add_(estimate)
+                estimate = self._released(tree, level, leaf, node)
+                estimate.mul_(own).add_(below, alpha=1 - own)
+            elif level == top:
+                estimate = self._released(tree, level, leaf, node)
+        assert estimate is not None
         self._memory[f"level {top}"] = estimate
+        self._memory[f"private {top}"] = node
 
     def _restart(self, tree: int) -> None:
-        """Close a tree: its noise stays in the sum for good, from as few nodes as possible."""
+        """Close a tree: its sum stays in the running sum, from as few nodes as possible."""
         size = self._leaves
         if self._completion:
             for leaf in range(size, completed_size(size)):
-                self._grow(tree, leaf)
+                self._grow(tree, leaf, self._zero())
             size = completed_size(size)
         total = self._memory.pop("before", self._zero())
         for name in list(self._covering(size)):
             total = total + self._memory.pop(name)
+            self._memory.pop(name.replace("level", "private"))
         self._memory["before"] = total
 
     def _covering(self, size: int) -> Iterator[str]:
         return (f"level {level}" for level in range(size.bit_length()) if size >> level & 1)
 
-    def _draw(self, tree: int, level: int, leaf: int) -> Tensor:
-        return self._source.normal(f"tree node {tree} {level}", leaf, self._size)
+    def _released(self, tree: int, level: int, leaf: int, node: Tensor) -> Tensor:
+        return noised(node, 1.0, f"tree node {tree} {level} {leaf}", self._source)
 
     def _zero(self) -> Tensor:
-        return torch.zeros(self._size)
+        return torch.zeros(self._size, dtype=torch.float64)
 
 
 class BandedStream:
-    """The banded square-root factor: w = C⁻¹z, row by row.
+    """The banded square-root factor: g + C⁻¹z, row by row.
 
-    Guarantee: step t returns w_t = z_t − Σ_{j<b} c_j·w_{t−j}, so that C·w = z. Older rows enter
-    in blocks of 16 steps by one matrix product. Memory: b − 1 rows of the past, and a block.
+    Guarantee: with y_t = u_t + e_t what step t returned for the sum u_t, the step releases
+    round(u_t − Σ_{0<j<b} c_j·e_{t−j} + z_t), which is row t of C·u + z less the public
+    Σ_{0<j<b} c_j·y_{t−j}, exactly rounded. Coefficients are cut to 12 binary digits, which lowers
+    sensitivity, and everything but z is computed exactly. Older rows enter in blocks of 16 steps
+    by one matrix product. Memory: b − 1 rows of e, and a block.
     """
 
     def __init__(self, bands: int, size: int, source: RandomSource, memory: Memory) -> None:
-        self._coefficients = torch.from_numpy(
-            factors.square_root_coefficients(bands).astype(np.float32)
-        )
+        self._coefficients = torch.from_numpy(cut_coefficients(bands))
         self._size = size
         self._source = source
         self._memory = memory
 
-    def take(self, step: int) -> Tensor:
+    @property
+    def largest(self) -> float:
+        return _LARGEST
+
+    def release(self, step: int, sums: Tensor) -> Tensor:
         inside = step % _BLOCK
         if inside == 0:
-            self._open_block(step)
+            self._open_block()
         block = self._memory["block"]
         row = block[inside]
-        row.add_(self._source.normal("banded noise", step, self._size))
         reach = min(inside, len(self._coefficients) - 1)
         if reach:
             weights = self._coefficients[1 : reach + 1].flip(0)
             row.sub_(weights @ block[inside - reach : inside])
-        return row.clone()
+        released = noised(row + sums, 1.0, f"banded noise {step}", self._source)
+        torch.sub(released, sums, out=row)
+        if float(row.abs().max()) > _LARGEST_NOISE:
+            raise RunError(
+                f"noise of more than {_LARGEST_NOISE:g} standard deviations was drawn, which"
+                " happens with probability below 2^-500; something is broken on this machine"
+            )
+        return released
 
-    def _open_block(self, step: int) -> None:
+    def _open_block(self) -> None:
         """What the rows of the past contribute to the next block, at once."""
         bands = len(self._coefficients)
-        past = self._memory.pop("past", torch.empty(0, self._size))
+        past = self._memory.pop("past", torch.empty(0, self._size, dtype=torch.float64))
         if "block" in self._memory:
             past = torch.cat([past, self._memory.pop("block")])[-(bands - 1) :][: bands - 1]
         lags = torch.arange(_BLOCK)[:, None] + torch.arange(len(past), 0, -1)[None, :]
-        padded = torch.cat([self._coefficients, torch.zeros(1)])
+        padded = torch.cat([self._coefficients, torch.zeros(1, dtype=torch.float64)])
         weights = padded[lags.clamp(max=bands)]
         self._memory["block"] = -(weights @ past)
         if bands > 1:
             self._memory["past"] = past
+
+
+def cut_coefficients(bands: int) -> NDArray[np.float64]:
+    """Coefficients of the square-root factor, cut to 12 binary digits behind the point.
+
+    All are positive, and so are the inner products that sensitivity is made of: cutting lowers it.
+    """
+    unit = 2.0**_COEFFICIENT_BITS
+    return np.floor(factors.square_root_coefficients(bands) * unit) / unit

@@ -4,8 +4,8 @@ Every random number of a run is a function of (key, purpose, index). A resumed r
 continues with exactly the numbers it would have drawn, no number is ever drawn twice for two
 different things, and no generator state has to be saved. ChaCha20 comes from `cryptography`
 because torch's generators are seeded with 64 bits and are not cryptographic; where the compiled
-kernels are there, they compute the same keystream faster. Numbers are the same wherever processor,
-threads and kernels are the same.
+kernels are there, they compute the same keystream faster. Neither processor, threads nor kernels
+change a number.
 
 Whoever knows the key can subtract the noise. It comes from the operating system unless a seed is
 given for tests, lives only in the private part of a run directory, and is erased when the run
@@ -18,7 +18,6 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -30,13 +29,14 @@ from torch import Tensor
 
 from tacit import native
 from tacit.errors import ArgumentError
-from tacit.noise.normals import normals
+from tacit.noise import rounding
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 _ENTROPY = "operating-system entropy"
-_BLOCK = 1 << 20
-"""Numbers made at once at most, in 8 bytes each: smaller blocks take longer for calls of torch."""
+_BLOCK = 1 << 18
+"""Words made at once without kernels."""
+_GROUP = 256
 _ZEROS = memoryview(bytes(4 * _BLOCK))
 _PIECE = 1 << 20
 """Bytes under one tag: short enough for collisions to be out of reach."""
@@ -48,7 +48,7 @@ class RandomSource:
     """All randomness of a run.
 
     >>> a, b = RandomSource.from_seed(7), RandomSource.from_seed(7)
-    >>> bool((a.normal("noise", 0, 5) == b.normal("noise", 0, 5)).all())
+    >>> bool((a.words("sampling", 0, 5) == b.words("sampling", 0, 5)).all())
     True
     """
 
@@ -94,17 +94,6 @@ class RandomSource:
         """Whether someone who knows a seed could repeat the noise."""
         return self.origin != _ENTROPY
 
-    def normal(self, purpose: str, index: int, count: int) -> Tensor:
-        """`count` independent standard normal numbers: the single site where noise is drawn."""
-        address = self._address(purpose, index, count)
-        kernels = native.active()
-        if kernels is not None:
-            return kernels.normals(*address, count)
-        out = torch.empty(count, dtype=torch.float32, device="cpu")
-        for start, radii, directions in _blocks(*address, count):
-            torch.mul(radii, directions, out=out[start : start + len(radii)])
-        return out
-
     def perturb_(
         self,
         vector: Tensor,
@@ -114,24 +103,37 @@ class RandomSource:
         scales: Sequence[float],
         divisor: float,
     ) -> Tensor:
-        """Make a vector (vector + scale · `normal` numbers) / divisor, in its own memory.
+        """Add Gaussian noise to a vector in its own memory: the single site where noise is drawn.
 
-        The scale changes after each of `ends`.
+        Guarantee: each element becomes round((x + z)/γ)·(γ/divisor), exactly rounded, where z is
+        an ideal Gaussian of at least the standard deviation asked for and γ a public power of two
+        near 2⁻⁸ of it. Nothing but the exact number x + z decides the result, so releasing it is
+        post-processing of the ideal Gaussian mechanism (docs/proofs/precision.md).
+
+        Args:
+            vector: One-dimensional, of any floating-point type; changed and returned. What is not
+                float32 or float64 is noised as float32 and converted back.
+            purpose: Address of the noise; see `address`.
+            index: More of the address, below 2⁸⁸.
+            ends: The scale changes after each of these places; the last is the vector's length.
+            scales: Standard deviations, rounded up to single precision.
+            divisor: Public number to divide by afterwards.
         """
         assert ends[-1] == vector.numel()
-        address = self._address(purpose, index, vector.numel())
+        plain = vector.dtype in (torch.float32, torch.float64) and vector.device.type == "cpu"
+        if not (plain and vector.is_contiguous()):
+            kind = vector.dtype if vector.dtype == torch.float64 else torch.float32
+            copy = vector.detach().to("cpu", kind).contiguous()
+            return vector.copy_(self.perturb_(copy, purpose, index, ends, scales, divisor))
+        key, nonce = self._address(purpose, index, vector.numel())
+        parts = rounding.runs(ends, scales, divisor)
         kernels = native.active()
-        plain = vector.dtype == torch.float32 and vector.device.type == "cpu"
-        if kernels is not None and plain and vector.is_contiguous():
-            return kernels.perturb_(vector, *address, ends, scales, divisor)
-        vector.mul_(1 / divisor)
-        for start, radii, directions in _blocks(*address, vector.numel()):
-            radii, directions = radii.to(vector.device), directions.to(vector.device)
-            for (first, last), scale in zip(pairwise((0, *ends)), scales, strict=True):
-                low, high = max(first - start, 0), min(last - start, len(radii))
-                if low < high:
-                    part = vector[start + low : start + high]
-                    part.addcmul_(radii[low:high], directions[low:high], value=scale / divisor)
+        values = vector.detach().numpy()
+        if kernels is None:
+            undecided = rounding.release_(values, parts, _words(key, nonce, vector.numel()))
+        else:
+            undecided = kernels.release_(vector, key, nonce, parts)
+        rounding.settle_(values, parts, undecided, lambda i, level: _word(key, nonce, i, level))
         return vector
 
     def name(self, content: Tensor) -> str:
@@ -181,27 +183,31 @@ class RandomSource:
                 f"{count} random numbers were asked for under one address; at most {_LONGEST}"
             )
         key = hashlib.blake2b(purpose.encode(), key=self.key, digest_size=KEY_BYTES).digest()
-        return key, bytes(4) + index.to_bytes(NONCE_BYTES, "little")
+        return key, bytes(4) + index.to_bytes(NONCE_BYTES - 1, "little") + bytes(1)
 
 
 def _cipher(key: bytes, nonce: bytes) -> CipherContext:
     return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
 
 
-def _blocks(key: bytes, nonce: bytes, count: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Normal numbers without kernels, a piece at a time: where it begins, and their two factors.
+def _words(key: bytes, nonce: bytes, count: int) -> Iterator[NDArray[np.uint32]]:
+    """A word for each of `count` coordinates, in the order of the compiled kernels.
 
-    A piece is gone when the next one is asked for. The last words of the last block are left over.
+    Groups of 256 coordinates take 16 blocks of the keystream; coordinate 16·w + b of a group has
+    word w of block b.
     """
     stream = _cipher(key, nonce)
-    blocks = max(1, -(-count // _BLOCK))
-    pairs = 16 * -(-count // (32 * blocks))
-    quarters = torch.empty(4, pairs, dtype=torch.float32, device="cpu")
-    words = quarters[:2].flatten().numpy().view(np.uint8).data
-    first = 0
-    for _ in range(blocks):
-        stream.update_into(_ZEROS[: len(words)], words)
-        for radii, directions in normals(quarters):
-            kept = slice(max(0, count - first))
-            yield first, radii[kept], directions[kept]
-            first += pairs
+    for first in range(0, count, _BLOCK):
+        groups = min(_BLOCK // _GROUP, -(-(count - first) // _GROUP))
+        words = np.frombuffer(stream.update(_ZEROS[: 4 * _GROUP * groups]), np.uint32)
+        ordered = words.reshape(groups, 16, 16).transpose(0, 2, 1).reshape(-1)
+        yield ordered[: count - first]
+
+
+def _word(key: bytes, nonce: bytes, place: int, level: int) -> int:
+    """A coordinate's word at a level: the same place of a keystream whose nonce ends in `level`."""
+    group, inside = divmod(place, _GROUP)
+    word, block = divmod(inside, 16)
+    start = (16 * group + block).to_bytes(4, "little")
+    stream = _cipher(key, start + nonce[4:-1] + bytes([level]))
+    return int.from_bytes(stream.update(bytes(64))[4 * word : 4 * word + 4], "little")

@@ -31,12 +31,32 @@ _COPIED = (
     *("accounting", "test", "feedback", "expected_runs", "settings_to_try"),
 )
 AUDIT_LOOKED = "the figures of the audit, which were computed from training records without noise"
+_ADVERSARY = (
+    "the adversary sees everything that is listed as released and knows all other records, but"
+    " not the run's private directory or the memory of the training process"
+)
 ASSUMPTIONS = (
+    "ChaCha20 and BLAKE2b, keyed by the run's secret key, cannot be told from random functions",
+    _ADVERSARY,
+    "the time a run takes, and when it was evaluated, are not covered: they are treated as"
+    " independent of the records",
+)
+IDEALISED_ASSUMPTIONS = (
     "normal noise is idealised: it is drawn in 32-bit floating point, and sums and norms are"
     " computed in the model's precision",
-    "the adversary sees everything that is listed as released and knows all other records, but"
-    " not the run's private directory or the memory of the training process",
+    _ADVERSARY,
     "the time a run takes, and when it was evaluated, are treated as independent of the records",
+)
+"""Of runs made before noise was exactly rounded."""
+EXACT_NOISE = "exactly rounded Gaussian"
+NOISE_PROVEN = (
+    "Noise proven: every noised value is the exactly rounded sum of the computed value and an ideal"
+    " Gaussian (docs/proofs/precision.md)."
+)
+NOISE_IDEALISED = (
+    "Noise idealised: not covered against floating-point attacks. The run was made by a version"
+    " whose noise was drawn in single precision; from the values it released the sums behind them"
+    " may be identified. See SECURITY.md."
 )
 
 
@@ -127,13 +147,23 @@ def issue(
         certificate["not_covered"] = [*certificate["not_covered"], AUDIT_LOOKED]
     if release and "outcome" in release:
         certificate["outcome"] = release["outcome"]
-    certificate["assumptions"] = list(ASSUMPTIONS) if private else []
+    exact = EXACT_NOISE in promise.get("randomness", "")
+    if private:
+        certificate["noise"] = NOISE_PROVEN if exact else NOISE_IDEALISED
+    assumptions = ASSUMPTIONS if exact else IDEALISED_ASSUMPTIONS
+    certificate["assumptions"] = list(assumptions) if private else []
     if not private:
         certificate["budget"] = None
     certificate["versions"] = promise["versions"]
     certificate["ledger_head"] = entries[-1].hash
     certificate["weights_sha256"] = release["weights_sha256"] if release else None
     return certificate
+
+
+def unmarked(issued: Json) -> Json:
+    """The certificate as it was issued before noise was marked as proven or idealised."""
+    marked = issued.get("noise") == NOISE_IDEALISED
+    return {key: value for key, value in issued.items() if not (marked and key == "noise")}
 
 
 def covered(

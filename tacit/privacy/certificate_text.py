@@ -14,6 +14,8 @@ def as_text(certificate: Json) -> str:
         lines = [certificate["verdict"], "", *title]
     else:
         lines = [*title, *textwrap.wrap(certificate["verdict"], 92), ""]
+    if certificate.get("noise"):
+        lines += [*textwrap.wrap(certificate["noise"], 92), ""]
     lines += _three_numbers(certificate)
     for key, heading in _SECTIONS:
         value = certificate.get(key)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import multivariate_normal, norm
 
 from tacit.audit import statistics
@@ -41,7 +42,8 @@ def test_covariance_is_that_of_the_noise_that_is_added(correlation: Correlation)
         stream_for(schedule, draws, statistics.Draws(draws), {}), 7
     )
     real = stream_for(schedule, 60_000, RandomSource.from_seed(3), {})
-    noise = np.stack([real.take(step).numpy() for step in range(7)]).astype(np.float64)
+    nothing = torch.zeros(60_000, dtype=torch.float64)
+    noise = np.stack([real.release(step, nothing).numpy() for step in range(7)])
     np.testing.assert_allclose(noise @ noise.T / 60_000, expected, atol=0.06)
 
 
@@ -66,7 +68,8 @@ def test_exposure_of_a_banded_factor_is_its_squared_sensitivity() -> None:
     uses = np.zeros((steps, 1))
     uses[::4] = 1.0
     found = statistics.exposure(uses, covariance)[0]
-    assert found == pytest.approx(schedule.sensitivity_squared, rel=1e-5)
+    assert found == pytest.approx(schedule.sensitivity_squared, rel=1e-3)
+    assert found <= schedule.sensitivity_squared
 
 
 def test_groups_with_banded_noise_score_like_independent_sampled_releases() -> None:
@@ -74,7 +77,9 @@ def test_groups_with_banded_noise_score_like_independent_sampled_releases() -> N
     bands, rate, noise, canaries = 3, 0.3, 1.2, 4000
     column = float(np.linalg.norm(factors.square_root_coefficients(bands)))
     stream = BandedStream(bands, canaries, RandomSource.from_seed(8), {})
-    seen = np.stack([stream.take(step).numpy() for step in range(9)]) * noise * column
+    nothing = torch.zeros(canaries, dtype=torch.float64)
+    released = np.stack([stream.release(step, nothing).numpy() for step in range(9)])
+    seen = released.astype(np.float32) * noise * column
     groups = np.arange(canaries) % bands
     found = statistics.in_groups(seen, bands, rate, noise, groups, replaced=False)
     fresh = np.random.default_rng(1).normal(size=(3, canaries)).astype(np.float32) * noise
@@ -93,4 +98,4 @@ def test_a_stream_that_draws_more_than_was_foreseen_is_noticed() -> None:
     stream = TreeStream(8, 2, statistics.Draws(2), {})
     with pytest.raises(ArgumentError, match="more than 2 draws"):
         for step in range(8):
-            stream.take(step)
+            stream.release(step, torch.zeros(2, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Compiled noise: the published cipher, Box and Muller to rounding, any thread number."""
+"""Compiled noise: the published cipher, and the same bits for any number of threads."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from tacit import native
 from tacit.native import Library
-from tacit.noise.normals import normals
+from tacit.noise import rounding
 from tacit.noise.source import RandomSource
 
 KEY = bytes(range(32))
@@ -68,57 +68,22 @@ def test_the_keystream_is_that_of_the_reference_cipher(kernels: Library) -> None
     assert np.array_equal(words_of(kernels, KEY, nonce, 40), expected)
 
 
-def box_muller(words: np.ndarray) -> np.ndarray:
-    """The numbers that the kernels should make of a keystream, in double precision.
-
-    Radii are the words at even places of a group's sixteen blocks, angles those next to them.
-    """
-    radii, angles = words.reshape(-1, 16, 8, 2).transpose(3, 0, 2, 1).astype(float)
-    radius = np.sqrt(-2 * np.log((radii + 0.5) / 2**32))
-    turned = np.pi * angles / 2**31
-    return np.stack([radius * np.cos(turned), radius * np.sin(turned)], 2)
-
-
-def assert_rounded(found: np.ndarray, exact: np.ndarray) -> None:
-    """Pairs are as exact as a single-precision uniform number and angle make them."""
-    radius = np.sqrt((exact**2).sum(2, keepdims=True))
-    assert (np.abs(found.reshape(exact.shape) - exact) < 2e-7 / radius + 4e-7 * radius).all()
-    assert radius.max() > 4.5
-
-
-def test_every_number_is_box_and_mullers_up_to_rounding(kernels: Library) -> None:
-    groups, nonce = 8000, bytes(16)
-    found = kernels.normals(KEY, nonce, groups * GROUP)
-    assert_rounded(found.numpy(), box_muller(words_of(kernels, KEY, nonce, groups)))
-
-
-def test_the_portable_numbers_are_box_and_mullers_up_to_rounding() -> None:
-    """A radius is that of the word's size, with its sign; an angle's word is for half a turn."""
-    words = RandomSource.from_seed(1).words("n", 0, 2_000_000).view(np.int32).reshape(2, -1)
-    quarters = torch.empty(4, words.shape[1])
-    quarters.view(torch.int32)[:2] = torch.from_numpy(words.copy())
-    found = np.stack([(radii * directions).numpy() for radii, directions in normals(quarters)])
-    radii, turned = (words[0] + 0.5) / 2**31, np.pi * words[1] / 2**32
-    radius = np.sign(radii) * np.sqrt(-2 * np.log(np.abs(radii)))
-    exact = radius * np.stack([np.cos(turned), np.sin(turned)])
-    assert_rounded(found.T[:, None], exact.T[:, None])
-
-
 @pytest.mark.parametrize("count", [0, 1, 255, 257, 70_001])
 def test_the_number_of_threads_and_of_values_changes_no_bit(kernels: Library, count: int) -> None:
     source, before = RandomSource.from_seed(3), torch.get_num_threads()
-    expected = source.normal("n", 5, 70_001)[:count]
+    expected = source.perturb_(torch.ones(70_001), "n", 5, [70_001], [1.3], 7.0)[:count]
     try:
         for threads in (1, 2, 3, 5):
             torch.set_num_threads(threads)
-            assert torch.equal(source.normal("n", 5, count), expected)
+            found = source.perturb_(torch.ones(count), "n", 5, [count], [1.3], 7.0)
+            assert torch.equal(found, expected)
     finally:
         torch.set_num_threads(before)
     assert kernels is native.active()
 
 
 def test_no_second_pool_of_threads_is_loaded(kernels: Library) -> None:
-    kernels.normals(KEY, bytes(16), 100_000)
+    kernels.release_(torch.zeros(100_000), KEY, bytes(16), rounding.runs([100_000], [1.0], 1.0))
     with open("/proc/self/maps", encoding="utf-8") as maps:
         runtimes = {line.split()[-1] for line in maps if "libgomp" in line or "libomp" in line}
     ours = {path for path in runtimes if "scikit_learn" not in path}

@@ -44,7 +44,7 @@ struct Range {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 11; }
+std::int32_t tacit_version() { return 12; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86
@@ -66,48 +66,6 @@ void tacit_keystream(std::int32_t level, const Stream *stream, std::uint32_t *ou
         kernels(level).keystream(*stream, group, words);
         for (int i = 0; i < kGroup; i++) out[group * kGroup + i] = words[i % 16 * 16 + i / 16];
     }
-}
-
-void tacit_normals(std::int32_t level, std::int32_t threads, const Stream *stream, float *out,
-                   std::int64_t count) {
-    const Kernels &use = kernels(level);
-    const std::int64_t groups = (count + kGroup - 1) / kGroup;
-    tacit::share(worthwhile(threads, groups), groups, [&](std::int64_t first, std::int64_t last) {
-        alignas(64) std::uint32_t words[kGroup];
-        alignas(64) float noise[kGroup];
-        for (std::int64_t group = first; group < last; group++) {
-            use.keystream(*stream, group, words);
-            use.normals(words, noise);
-            const std::int64_t start = group * kGroup;
-            std::copy_n(noise, std::min<std::int64_t>(kGroup, count - start), out + start);
-        }
-    }, kRanges);
-}
-
-// vector = (vector + scale * noise) * factor, where elements up to ends[r] that belong to no run
-// before r have scale scales[r].
-void tacit_perturb(std::int32_t level, std::int32_t threads, const Stream *stream, float *vector,
-                   const std::int64_t *ends, const float *scales, std::int64_t runs,
-                   float factor) {
-    const Kernels &use = kernels(level);
-    const std::int64_t count = runs ? ends[runs - 1] : 0;
-    const std::int64_t groups = (count + kGroup - 1) / kGroup;
-    tacit::share(worthwhile(threads, groups), groups, [&](std::int64_t first, std::int64_t last) {
-        alignas(64) std::uint32_t words[kGroup];
-        alignas(64) float noise[kGroup];
-        std::int64_t run = std::upper_bound(ends, ends + runs, first * kGroup) - ends;
-        for (std::int64_t group = first; group < last; group++) {
-            use.keystream(*stream, group, words);
-            use.normals(words, noise);
-            const std::int64_t begin = group * kGroup, end = std::min(begin + kGroup, count);
-            for (std::int64_t at = begin; at < end;) {
-                while (ends[run] <= at) run++;
-                const std::int64_t stop = std::min(end, ends[run]);
-                use.perturb(vector + at, noise + (at - begin), stop - at, scales[run], factor);
-                at = stop;
-            }
-        }
-    }, kRanges);
 }
 
 // Sums of each piece of a tensor's bytes; the last is filled up with zeros.

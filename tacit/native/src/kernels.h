@@ -15,6 +15,33 @@ struct Stream {
 // Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
 constexpr int kGroup = 256;
 
+// The polynomials behind the normal quantile function; tacit/noise/quantile.py has their values and
+// what they are good to.
+struct Quantile {
+    float log[7], quantile[11], centre;
+    std::int32_t lowest;
+};
+
+// Numbers up to `end`, whose noise is `ratio` times the step of their grid. Single precision decides
+// where a distance is at most `limit` less `slope` times the quantile.
+struct Run {
+    std::int64_t end;
+    double inverse, factor;
+    float ratio, limit, slope;
+};
+
+// Numbers are clamped to so many steps.
+constexpr double kLargest = 0x1p30;
+
+// Taylor coefficients of the upper tail of the normal distribution, for nodes from zero on, and a first
+// guess of its inverse.
+struct Tail {
+    const double *table;
+    std::int64_t nodes, degree;
+    double spacing, error;
+    double guess[5];
+};
+
 // Tags are made of pieces of so many words, in whole blocks; each gives so many sums.
 constexpr int kTagPiece = 4096, kTagBlock = 32, kTagSums = 4;
 
@@ -107,11 +134,13 @@ constexpr int kOuterMost = 384;
 struct Kernels {
     // Words of one group; block b's word w lies at 16 w + b.
     void (*keystream)(const Stream &, std::int64_t group, std::uint32_t *words);
-    // Normal numbers of one group, from its words.
-    void (*normals)(const std::uint32_t *words, float *out);
-    // vector = (vector + scale * noise) * factor.
-    void (*perturb)(float *vector, const float *noise, std::int64_t count, float scale,
-                    float factor);
+    // Signed normal quantiles of one group, from its words; infinite in the far tails.
+    void (*quantiles)(const Quantile &, const std::uint32_t *words, float *out);
+    // Rounds numbers with their noise; says which are left as they are, and whether any is.
+    bool (*settle_floats)(const Run &, const float *z, std::int64_t count, float *vector,
+                          std::int32_t *open);
+    bool (*settle_doubles)(const Run &, const float *z, std::int64_t count, double *vector,
+                           std::int32_t *open);
     // Sums that tell a piece of so many words, whole blocks, from others, under a key of as many words
     // and 96 more.
     void (*tag_piece)(const std::uint8_t *piece, std::int64_t count, const std::uint32_t *key,

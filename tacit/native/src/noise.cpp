@@ -1,11 +1,10 @@
-// Normal numbers from a ChaCha20 keystream, and their addition to a sum.
+// Exactly rounded Gaussian noise from a ChaCha20 keystream: the fast path.
 //
-// tacit/noise/normals.py makes numbers of the same law without this file. Those made here have the
-// same bits whatever the number of threads; instruction sets differ in how they round.
+// What is released is defined by the exact rounding alone (tacit/noise/rounding.py), so neither
+// threads nor instruction sets change a bit.
 #include <cstring>
 
 #include "kernels.h"
-#include "noise.h"
 #include "vectors.h"
 
 namespace tacit {
@@ -52,17 +51,8 @@ inline To same_bits(From value) {
     return result;
 }
 
-// sqrt(-2 log u) for u = (word + 1/2) / 2^32. With u = m 2^e and m near one, -2 log m is a
-// polynomial in m - 1, good to half a unit in the last place.
-inline float radius(std::uint32_t word) {
-    const float u = float(word) * 0x1p-32f + 0x1p-33f;
-    const std::int32_t bits = same_bits<std::int32_t>(u);
-    const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;
-    const float f = same_bits<float>(bits - exponent * (1 << 23)) - 1.0f;
-    float q = kLog[8];
-    for (int i = 7; i >= 0; i--) q = q * f + kLog[i];
-    return __builtin_sqrtf(float(exponent) * kTwoLogHalf + q * f);
-}
+inline float nearest(float x) { return __builtin_rintf(x); }
+inline double nearest(double x) { return __builtin_rint(x); }
 
 }  // namespace
 
@@ -71,32 +61,62 @@ void keystream(const Stream &stream, std::int64_t group, std::uint32_t *words) {
         blocks(stream, std::uint32_t(16 * group + lane), words + lane);
 }
 
-// Box and Muller. The second word is an angle: a multiple of a quarter of a turn, which says which
-// of sine and cosine comes first and with which signs, and at most an eighth of a turn beside it.
-void normals(const std::uint32_t *__restrict words, float *__restrict out) {
-    for (int row = 0; row < kGroup; row += 32) {
-        for (int lane = 0; lane < 16; lane++) {
-            const std::uint32_t angle = words[row + 16 + lane];
-            const float x = float(std::int32_t(angle << 2) >> 2) * 0x1p-30f;
-            const float z = x * x;
-            float sine = kSine[3], cosine = kCosine[3];
-            for (int i = 2; i >= 0; i--) sine = sine * z + kSine[i];
-            for (int i = 2; i >= 0; i--) cosine = cosine * z + kCosine[i];
-            const std::uint32_t turned = angle + 0x20000000u;
-            const bool odd = turned & 0x40000000u;
-            const std::uint32_t one = same_bits<std::uint32_t>(odd ? sine * x : cosine);
-            const std::uint32_t other = same_bits<std::uint32_t>(odd ? cosine : sine * x);
-            const float length = radius(words[row + lane]);
-            const std::uint32_t sign = 0x80000000u;
-            out[row + lane] = length * same_bits<float>(one ^ ((turned + 0x40000000u) & sign));
-            out[row + 16 + lane] = length * same_bits<float>(other ^ (turned & sign));
-        }
+// Signed normal quantiles of a group's words, in single precision with the error bound that
+// tacit/noise/quantile.py states; infinite where a word lies too far in the tails.
+void quantiles(const Quantile &q, const std::uint32_t *__restrict words, float *__restrict out) {
+    for (int i = 0; i < kGroup; i++) {
+        const std::int32_t word = std::int32_t(words[i]);
+        const std::int32_t folded = word ^ (word >> 31);
+        const float scaled = float(folded) * 0x1p-30f + 0x1p-31f;
+        const float share = 1.0f - 0.5f * scaled;
+        const float product = scaled * (1.0f - 0.25f * scaled);
+        const std::int32_t bits = same_bits<std::int32_t>(product);
+        const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;
+        const float f = same_bits<float>(bits - exponent * (1 << 23)) - 1.0f;
+        float log = q.log[6];
+        for (int n = 5; n >= 0; n--) log = log * f + q.log[n];
+        const float w = log * f - (float(exponent) + q.centre);
+        float p = q.quantile[10];
+        for (int n = 9; n >= 0; n--) p = p * w + q.quantile[n];
+        const float size = folded < q.lowest ? __builtin_inff() : p * share;
+        out[i] = same_bits<float>(same_bits<std::uint32_t>(size) | (words[i] & 0x80000000u));
     }
 }
 
-void perturb(float *__restrict vector, const float *__restrict noise, std::int64_t count,
-             float scale, float factor) {
-    for (std::int64_t i = 0; i < count; i++) vector[i] = (vector[i] + noise[i] * scale) * factor;
+// Replaces numbers by the multiples of the grid's step that are nearest to them with noise, times
+// the run's factor, and says which are left open because single precision does not decide.
+template <typename Number>
+inline bool settle(const Run &run, const float *__restrict z, std::int64_t count,
+                   Number *__restrict vector, std::int32_t *__restrict open) {
+    const Number inverse = Number(run.inverse), factor = Number(run.factor);
+    const Number largest = Number(kLargest);
+    std::int32_t any = 0;
+    for (std::int64_t i = 0; i < count; i++) {
+        const Number x = vector[i];
+        Number t = x * inverse;
+        t = t == t ? t : Number(0);
+        t = t < largest ? t : largest;
+        t = t > -largest ? t : -largest;
+        const Number n = nearest(t);
+        const float v = float(t - n) + run.ratio * z[i];
+        const float k = nearest(v);
+        const float off = __builtin_fabsf(v - k) + run.slope * __builtin_fabsf(z[i]);
+        const bool decided = off <= run.limit;
+        vector[i] = decided ? (n + Number(k)) * factor : x;
+        open[i] = decided ? 0 : 1;
+        any |= open[i];
+    }
+    return any;
+}
+
+bool settle_floats(const Run &run, const float *z, std::int64_t count, float *vector,
+                   std::int32_t *open) {
+    return settle(run, z, count, vector, open);
+}
+
+bool settle_doubles(const Run &run, const float *z, std::int64_t count, double *vector,
+                    std::int32_t *open) {
+    return settle(run, z, count, vector, open);
 }
 
 }  // namespace TACIT_LEVEL

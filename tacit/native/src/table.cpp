@@ -6,8 +6,9 @@ namespace tacit {
 namespace TACIT_LEVEL {
 
 void keystream(const Stream &, std::int64_t, std::uint32_t *);
-void normals(const std::uint32_t *, float *);
-void perturb(float *, const float *, std::int64_t, float, float);
+void quantiles(const Quantile &, const std::uint32_t *, float *);
+bool settle_floats(const Run &, const float *, std::int64_t, float *, std::int32_t *);
+bool settle_doubles(const Run &, const float *, std::int64_t, double *, std::int32_t *);
 void tag_piece(const std::uint8_t *, std::int64_t, const std::uint32_t *, std::uint64_t *);
 std::int64_t convolution_scratch(const Planar &, std::int64_t);
 float convolution_gradient(const Planar &, std::int64_t, const float *, const float *,
@@ -58,8 +59,9 @@ void largest_back(const Pooled &, const float *, const std::uint8_t *, float *);
 
 extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::keystream,
-    TACIT_LEVEL::normals,
-    TACIT_LEVEL::perturb,
+    TACIT_LEVEL::quantiles,
+    TACIT_LEVEL::settle_floats,
+    TACIT_LEVEL::settle_doubles,
     TACIT_LEVEL::tag_piece,
     TACIT_LEVEL::convolution_scratch,
     TACIT_LEVEL::convolution_gradient,
