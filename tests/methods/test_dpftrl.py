@@ -65,7 +65,7 @@ def test_the_update_is_the_noised_sum_of_all_gradients_over_lambda(
     tmp_path: Path, records: TensorRecords
 ) -> None:
     """With next to no noise, θ_t = θ_0 − rate·Σ clipped sums / batch size."""
-    recipe = recipe_for("tree", noise=1e-6, clip=0.5, learning_rate=0.2, epochs=1)
+    recipe = recipe_for("tree", noise=1e-3, clip=0.5, learning_rate=0.2, epochs=1)
     model = small_model()
     steps = prepared(tmp_path / "run", records, recipe, model)
     expected = flat(model).double()
@@ -77,7 +77,7 @@ def test_the_update_is_the_noised_sum_of_all_gradients_over_lambda(
             whole = torch.cat([g.flatten() for g in gradients]).double()
             expected = expected - 0.2 / 30 * whole * min(1.0, 0.5 / float(whole.norm()))
         steps.advance(cross_entropy)
-        assert torch.allclose(flat(model).double(), expected, atol=1e-5)
+        assert torch.allclose(flat(model).double(), expected, atol=5e-5)
 
 
 def test_every_record_is_used_once_an_epoch_at_the_same_place() -> None:
