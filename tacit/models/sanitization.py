@@ -115,7 +115,8 @@ class SanitizationLayer(nn.Module):
         """What training sees: rows clipped, masked and noised, scaled up for what is dropped."""
         clipped = self.bounded(x)
         shape = replace(self.settings, width=x.shape[1])
-        noise = self._normal(clipped.detach()) * shape.deviation(float(self.threshold))
+        deviation = shape.deviation(float(self.threshold))
+        noise = self._normal(clipped.detach(), deviation) * deviation
         released = clipped + noise.to(x)
         if shape.dropout:
             kept = self._kept(x.shape, shape)
@@ -125,10 +126,11 @@ class SanitizationLayer(nn.Module):
         self._calls += 1
         return released
 
-    def _normal(self, clipped: Tensor) -> Tensor:
+    def _normal(self, clipped: Tensor, deviation: float) -> Tensor:
         """Addressed by draw, call and content: no two different batches share their noise."""
         source = self._own_source()
-        purpose = f"sanitization noise {self._draw} {self._calls} {source.name(clipped)}"
+        place = f"sanitization noise {self._draw} {self._calls}"
+        purpose = source.address(place, clipped, [deviation])
         return source.normal(purpose, 0, clipped.numel()).view(clipped.shape)
 
     def _kept(self, size: torch.Size, shape: Sanitizer) -> Tensor:

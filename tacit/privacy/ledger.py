@@ -61,17 +61,11 @@ class Ledger:
     def resume(cls, path: Path) -> Ledger:
         """Continue a ledger after checking its whole chain.
 
-        A last line without its end was never flushed, so nothing it pays for was applied: it is
-        cut off. Any other damage is an error.
+        A last line that a crash left incomplete is removed. Any other damage is an error.
         """
-        data = _read_bytes(path)
-        whole = data[: data.rfind(b"\n") + 1]
-        entries = list(_parse(path, whole))
-        if not entries:
-            raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
-        file = _appending(path)
-        file.truncate(len(whole))
-        return cls(path, entries, file)
+        repair(path)
+        entries = read(path)
+        return cls(path, entries, _appending(path))
 
     @property
     def head(self) -> str:
@@ -120,6 +114,28 @@ class Ledger:
             os.ftruncate(self._file.fileno(), size)
         except OSError:
             return  # `resume` cuts the torn line instead.
+
+
+def repair(path: Path) -> None:
+    """Remove a last line that a crash left incomplete: torn, filled with zeros, or empty.
+
+    `Ledger.append` had not returned for such a line, so nothing that it charges was applied. A
+    complete line that is wrong is left for `read` to refuse.
+    """
+    data = _read_bytes(path)
+    whole = data[: data.rfind(b"\n") + 1]
+    last = whole[whole[:-1].rfind(b"\n") + 1 :]
+    if b"\0" in last or not last.strip():
+        whole = whole[: len(whole) - len(last)]
+    if not whole:
+        raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
+    if len(whole) < len(data):
+        try:
+            with open(path, "r+b") as file:
+                file.truncate(len(whole))
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunError(f"{path}: cannot repair the ledger ({error.strerror})") from error
 
 
 def read(path: Path) -> list[Entry]:
