@@ -123,10 +123,7 @@ def repair(path: Path) -> None:
     complete line that is wrong is left for `read` to refuse.
     """
     data = _read_bytes(path)
-    whole = data[: data.rfind(b"\n") + 1]
-    last = whole[whole[:-1].rfind(b"\n") + 1 :]
-    if b"\0" in last or not last.strip():
-        whole = whole[: len(whole) - len(last)]
+    whole = _complete(data)
     if not whole:
         raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
     if len(whole) < len(data):
@@ -141,7 +138,7 @@ def repair(path: Path) -> None:
 def read(path: Path) -> list[Entry]:
     """All entries of a ledger, the chain verified; any damage is an error."""
     data = _read_bytes(path)
-    if not data.endswith(b"\n"):
+    if not data or data != _complete(data):
         raise LedgerError(
             f"{path} ends in the middle of an entry; the run was cut off: continue it with"
             f" {RESUME}, or do not rely on it"
@@ -154,6 +151,14 @@ def spent(entries: list[Entry]) -> DpEvent:
     return events.composed(
         [events.from_json(entry.body["event"]) for entry in entries if entry.kind == "charge"]
     )
+
+
+def _complete(data: bytes) -> bytes:
+    """`data` without its last line, if that is torn, filled with zeros, or empty."""
+    start = data.rfind(b"\n", 0, len(data) - 1) + 1
+    last = data[start:]
+    torn = not last.endswith(b"\n") or b"\0" in last or not last.strip()
+    return data[:start] if torn else data
 
 
 def _appending(path: Path) -> IO[bytes]:

@@ -124,7 +124,7 @@ def test_a_log_that_cannot_be_written_stops_the_run(
     log = SumLog(tmp_path / "sums")
     entered(log, 0, A)
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match="No space left.*--resume"):
+    with pytest.raises(RunError, match=r"No space left.*--resume"):
         log.sync()
 
 
