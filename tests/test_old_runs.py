@@ -49,6 +49,6 @@ def test_an_unfinished_run_with_correlated_noise_is_refused(
 ) -> None:
     recipe = small_recipe(method="dpftrl", mechanism="banded")
     before = (old / "ledger.jsonl").read_bytes()
-    with pytest.raises(RunError, match="noise is correlated .* earlier version"):
+    with pytest.raises(RunError, match=r"noise is correlated .* earlier version"):
         tacit.fit(small_model(), records, recipe=recipe, out=old, resume=True)
     assert (old / "ledger.jsonl").read_bytes() == before

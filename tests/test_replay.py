@@ -195,7 +195,7 @@ def test_correlated_noise_is_not_given_to_another_sum(
     method = {"method": "dpftrl", "mechanism": mechanism}
     out, recipe = tmp_path / "run", small_recipe(**method)
     interrupted(out, records, network(method, 1.0), method, LOST)
-    with pytest.raises(RunError, match="noise is correlated .* bit for bit"):
+    with pytest.raises(RunError, match=r"noise is correlated .* bit for bit"):
         tacit.fit(network(method, 0.5), records, recipe=recipe, out=out, resume=True)
     assert noised.distinct == LOST == charges(out)
     tacit.fit(network(method, 1.0), records, recipe=recipe, out=out, resume=True)
