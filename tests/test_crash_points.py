@@ -72,10 +72,12 @@ while True:
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
         break
     key = json.loads((out / "private" / "key.json").read_bytes())["generation"]
+    named = b'"resume"' in (out / "ledger.jsonl").read_bytes()
     again = resumed(out, changed)
+    replay = again.ledger.entries[-1].body["replay"]
     again.advance(cross_entropy)
     body = [e.body for e in again.ledger.entries if e.kind == "charge"]
-    found.append((key, again.remaining, [(c["generation"], c["step"]) for c in body]))
+    found.append((key, named, replay, again.remaining, [(c["generation"], c["step"]) for c in body]))
     again.close()
     shutil.rmtree(out)
     line += 1
@@ -89,8 +91,9 @@ def test_a_resumption_killed_at_any_line_can_be_resumed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found) > 40
-    assert {key for key, _, _ in found} == {0, 1}
-    for _, remaining, charges in found:
+    assert {(key, named) for key, named, *_ in found} == {(0, False), (1, False), (1, True)}
+    for _, named, replay, remaining, charges in found:
+        assert replay is named
         assert remaining == 20 - 4
         assert charges == [[0, 0], [0, 1], [0, 2], [1, 0]]
 
