@@ -5,6 +5,7 @@ Nothing about privacy is decided after this. Values are checked before data is t
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from tacit.clipping.contract import LossFunction
 from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
-from tacit.errors import ModelError, RunError
+from tacit.errors import ModelError, ReplayError, RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method, Promise
@@ -62,13 +63,15 @@ def assemble(
     optimizer: torch.optim.Optimizer | None = None,
     resume: bool = False,
     repeatable: bool = True,
+    renew: bool = False,
     set_pass: SetPass | None = None,
 ) -> Steps:
     """Steps that are ready to go, on a new ledger or on the one that is there.
 
     `public` holds records that get no guarantee, to estimate on. `repeatable` says that the loss,
     and whatever else shapes a step outside the recipe, is the library's own, so that a resumed run
-    repeats its steps exactly; a `set_pass` of the user's own is not.
+    may repeat its steps; a `set_pass` of the user's own is not. `renew` resumes under a new key,
+    because a step could not be repeated.
     """
     steps = step_count(recipe, len(records))
     _check_model(model, records, recipe)
@@ -77,9 +80,7 @@ def assemble(
     )
     bits = _bits(model, records, public) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
-    source, generation, replay = _source(recipe, run, bits, resume)
-    if ledger is not None and replay:
-        _check_key(run, ledger, source)
+    source, generation, replay = _source(recipe, run, bits, ledger, renew)
     memory: dict[str, Tensor] = {}
     own = private_optimizer(recipe, model, steps, memory, optimizer)
     state = TrainingState(model, own, weight_average(recipe, model), memory=memory)
@@ -90,7 +91,6 @@ def assemble(
         own,
         source,
         state.memory,
-        SumLog(run.private / "sums"),
         public,
         loss,
         ledger.entries[0].body if ledger else None,
@@ -99,8 +99,7 @@ def assemble(
     method = build(parts)
     if ledger is None:
         run.write(run.recipe, recipe.as_toml().encode())
-        run.save_key(source, generation)
-        run.write_json(run.private / "bits.json", bits)
+        run.save_key(source, generation, bits)
         header = header_of(recipe, method, records, source, with_public(facts, public))
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
@@ -128,7 +127,7 @@ def described(
     memory: dict[str, Tensor] = {}
     own = private_optimizer(recipe, model, steps, memory, None)
     source = RandomSource.from_seed(0)
-    return build(Parts(recipe, model, records, own, source, memory, SumLog(), public))
+    return build(Parts(recipe, model, records, own, source, memory, public))
 
 
 def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
@@ -168,12 +167,6 @@ def with_public(facts: Facts, public: Records | None) -> Facts:
     return replace(facts, not_covered=(*facts.not_covered, said))
 
 
-def _check_key(run: RunDir, ledger: Ledger, source: RandomSource) -> None:
-    named = [entry.body["key"] for entry in ledger.entries if "key" in entry.body]
-    if named[-1] != source.fingerprint:
-        raise RunError(f"{run.private}: the key is not the one the ledger was written with")
-
-
 def _opened_ledger(recipe: Recipe, run: RunDir) -> Ledger:
     ledger = Ledger.resume(run.ledger)
     if ledger.entries[0].body["recipe_digest"] != recipe.digest():
@@ -185,35 +178,65 @@ def _opened_ledger(recipe: Recipe, run: RunDir) -> Ledger:
 
 
 def _source(
-    recipe: Recipe, run: RunDir, bits: dict[str, Any] | None, resume: bool
+    recipe: Recipe, run: RunDir, bits: dict[str, Any] | None, ledger: Ledger | None, renew: bool
 ) -> tuple[RandomSource, int, bool]:
-    """The random source, its generation, and whether paid steps can be repeated exactly.
+    """The random source with its log, its generation, and whether charged steps may be repeated.
 
-    Where something that decides the bits of a step has changed, or is not known (`bits` is None),
-    a repeated step would be another release. Then a new key is drawn, and every further step is
-    charged, the lost ones again.
+    Where something that decides the bits of a step is known to have changed, or is not known
+    (`bits` is None), a new key is drawn and every further step is charged, the lost ones again.
+    Otherwise the log decides, sum by sum. A new key is saved before the ledger names it; one that
+    the ledger does not name has noised nothing, and is replaced.
     """
-    if not resume:
+    if ledger is None:
         seed = recipe.run.seed
-        new = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
-        return new, 0, True
-    source, generation = run.load_key()
-    if bits is not None and run.read_json(run.private / "bits.json") == bits:
-        return source, generation, True
+        source = RandomSource.from_entropy() if seed is None else RandomSource.from_seed(seed)
+        source.log = _new_log(run, bits, 0)
+        return source, 0, False
+    source, generation, written = run.load_key()
+    named = _named_generation(run, ledger, source, generation)
+    if generation == named and not renew and bits is not None and bits == written:
+        with contextlib.suppress(ReplayError):
+            source.log = SumLog(run.sum_log(generation), replayed=True)
+            return source, generation, True
     if recipe.method.correlated:
         raise RunError(
             f"{run.path}: noise is correlated over the steps, so the run can only go on where it"
-            " repeats itself bit for bit; the records, the model, the loss, the versions or the"
-            " machine differ from those it was started with. What it spent stays in its ledger"
+            " repeats itself bit for bit. The records, the model or its code, the loss, the"
+            " versions, the number of threads or the machine differ from those it was started with;"
+            " or the log of its noised sums is damaged, or an earlier version wrote none. What it"
+            " spent stays in its ledger"
         )
-    source, generation = source.renewed(generation + 1), generation + 1
-    run.save_key(source, generation)
-    run.write_json(run.private / "bits.json", bits)
+    generation = named + 1
+    source = source.renewed(generation)
+    source.log = _new_log(run, bits, generation)
+    run.save_key(source, generation, bits)
     return source, generation, False
 
 
+def _new_log(run: RunDir, bits: dict[str, Any] | None, generation: int) -> SumLog:
+    """An empty log, on disk only if the run may be repeated."""
+    return SumLog() if bits is None else SumLog(run.sum_log(generation))
+
+
+def _named_generation(run: RunDir, ledger: Ledger, source: RandomSource, generation: int) -> int:
+    """The generation of the last key that the ledger names; the stored key must be it or the next.
+
+    It is the next one after a crash between the key and the ledger's resume line.
+    """
+    last = [entry.body for entry in ledger.entries if "key" in entry.body][-1]
+    named = int(last.get("generation", 0))
+    if generation != named + 1 and (generation, source.fingerprint) != (named, last["key"]):
+        raise RunError(f"{run.private}: the key is not the one the ledger was written with")
+    return named
+
+
 def _bits(model: nn.Module, records: Records, public: Records | None) -> dict[str, Any]:
-    """Everything outside the recipe that decides the bits of a step."""
+    """What decides the bits of a step outside the recipe, as far as it is known beforehand.
+
+    A difference means a new key without looking at any sum, so that this decision does not depend
+    on the records. What is missing here, such as the code of the model, the log of noised sums
+    finds.
+    """
     return {
         "records": records.fingerprint(),
         "public": public.fingerprint() if public is not None else None,

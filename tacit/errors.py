@@ -43,6 +43,13 @@ class RunError(TacitError):
     exit_code = 6
 
 
+class ReplayError(RunError):
+    """A step that was taken before a crash cannot be repeated exactly; it released nothing new.
+
+    `tacit.fit` continues under a new key and charges the step again, unless noise is correlated.
+    """
+
+
 class LedgerError(RunError):
     """A ledger whose chain of hashes is broken, or that does not match the weights."""
 

@@ -18,7 +18,7 @@ from tacit.clipping.contract import LossFunction
 from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, as_records
-from tacit.errors import ArgumentError
+from tacit.errors import ArgumentError, ReplayError
 from tacit.journal import Journal
 from tacit.losses import check_labels, cross_entropy
 from tacit.models import batch_norm
@@ -113,43 +113,63 @@ def fit(
         run.erase_private()
         return certified(run)
     facts = facts or _own_facts(tested)
-    with started(run, resume):
-        steps = assemble(
-            model,
-            records,
-            recipe,
-            run,
-            facts,
-            public=known,
-            loss=loss,
-            optimizer=own,
-            resume=resume,
-            repeatable=loss is cross_entropy,
-            set_pass=set_pass,
-        )
-    watching = watcher or Silent()
-    journal = Journal(steps, recipe, len(records), tested, loss, watching)
-    with watching:
+
+    def opened(resume: bool, renew: bool = False) -> Steps:
+        with started(run, resume):
+            return assemble(
+                model,
+                records,
+                recipe,
+                run,
+                facts,
+                public=known,
+                loss=loss,
+                optimizer=own,
+                resume=resume,
+                repeatable=loss is cross_entropy,
+                renew=renew,
+                set_pass=set_pass,
+            )
+
+    steps = opened(resume)
+    with watcher or Silent() as watching:
         try:
+            journal = Journal(steps, recipe, len(records), tested, loss, watching)
             _train(steps, journal, run, loss)
-        except KeyboardInterrupt:
-            if steps.whole:
-                journal.stamp()
-                run.save_checkpoint(steps.state.snapshot())
-            raise
+        except ReplayError:
+            steps.close()
+            steps = opened(resume=True, renew=True)
+            journal = Journal(steps, recipe, len(records), tested, loss, watching)
+            _train(steps, journal, run, loss)
     return finish(steps, journal.metrics(facts), run)
 
 
 def _train(steps: Steps, journal: Journal, run: RunDir, loss: LossFunction) -> None:
-    """The only training loop. Interrupted at any instant, it resumes from the last save."""
-    while True:
-        if journal.checkpoint_due():
-            journal.stamp()
-            run.save_checkpoint(steps.state.snapshot())
-        if not steps.remaining:
-            return
-        steps.advance(loss)
-        journal.after_step()
+    """The only training loop. Interrupted at any instant, it resumes from the last save.
+
+    The log of noised sums is on disk before the model leaves the loop: to a checkpoint, to an
+    evaluation (`Steps.as_released`), or to the caller, also by an exception.
+    """
+    try:
+        while True:
+            if journal.checkpoint_due():
+                _save(steps, journal, run)
+            if not steps.remaining:
+                return
+            steps.advance(loss, durable=False)
+            journal.after_step()
+    except KeyboardInterrupt:
+        if steps.whole:
+            _save(steps, journal, run)
+        raise
+    finally:
+        steps.sync()
+
+
+def _save(steps: Steps, journal: Journal, run: RunDir) -> None:
+    steps.sync()
+    journal.stamp()
+    run.save_checkpoint(steps.state.snapshot())
 
 
 def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
@@ -165,7 +185,7 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
     releases = [e.body["weights_sha256"] for e in steps.ledger.entries if e.kind == "release"]
     if releases[-1:] != [digest]:
         steps.ledger.append("release", {"weights_sha256": digest, **_ending(steps)})
-    steps.ledger.close()
+    steps.close()
     run.write_json(run.metrics, metrics)
     run.erase_private()
     return certified(run)
@@ -240,11 +260,13 @@ def _own_facts(public: Records | None) -> Facts:
 
 
 def directory(out: str | Path | None, resume: bool) -> RunDir:
-    """The run directory to make, or the one to continue."""
+    """The run directory to make, or the one to continue, its ledger repaired after a crash."""
     if resume:
         if out is None:
             raise ArgumentError("resume needs out: the directory of the run to continue")
-        return RunDir.continued(Path(out))
+        run = RunDir.continued(Path(out))
+        ledger.repair(run.ledger)
+        return run
     return RunDir.create(Path(out) if out else new_run_path())
 
 

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from dp_accounting import DpEvent
 from safetensors.torch import load
-from torch import float64, tensor
 
 from tacit.assemble import described, header_of, with_public
 from tacit.config import Recipe
-from tacit.errors import ArgumentError, BudgetError, RunError
+from tacit.errors import ArgumentError, BudgetError, ReplayError, RunError
 from tacit.evaluate import evaluate
 from tacit.loop import Result, certified, directory, released, started
 from tacit.losses import cross_entropy
@@ -29,6 +29,7 @@ from tacit.methods.base import Method
 from tacit.models import batch_norm
 from tacit.noise.gaussian import noised
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.privacy import accountants, certificate, events, ledger
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.selection import RunCount, candidates_of
@@ -193,6 +194,8 @@ def search(
         announce()
     if not any(entry.kind == "charge" for entry in book.entries):
         book.charge(0, 0, plan.event)
+    log = run.sum_log(0)  # none from earlier versions, where no score left without weights
+    source.log = SumLog(log, replayed=log.exists() or run.weights.exists())
     return _released(run, book, *_best(wanted, recipes, run, source, jobs, data_dir))
 
 
@@ -231,7 +234,18 @@ def _best(
     except RunError as error:
         reason = str(error).splitlines()[1].partition(": ")[2]
         raise RunError(f"a run of the search failed, and so must the search: {reason}") from None
-    scores = [_score(wanted, t, place, source) for place, t in enumerate(trainings)]
+    log, scores = source.log or SumLog(), []
+    try:
+        for place, training in enumerate(trainings):
+            log.begin(place)
+            scores.append(_score(wanted, training, place, source))
+    except ReplayError:
+        raise RunError(
+            f"{run.path}: a run of the search scores otherwise than before the search was"
+            " interrupted, so something outside the recipe has changed and it cannot go on. What it"
+            " spent stays in its ledger"
+        ) from None
+    log.close()
     best = max(range(len(scores)), key=lambda place: scores[place])
     return RunDir(trainings[best].out), scores[best]
 
@@ -271,7 +285,7 @@ def _score(wanted: PrivateSearch, training: Training, place: int, source: Random
             " compare on records that are treated as public: --score public (in Python:"
             ' score="public")'
         )
-    right = tensor([round(accuracy * len(records))], dtype=float64)
+    right = torch.tensor([round(accuracy * len(records))], dtype=torch.float64)
     return float(noised(right, wanted.score_noise, f"score {place}", source)) / len(records)
 
 

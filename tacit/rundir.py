@@ -3,7 +3,8 @@
     RUN/recipe.toml  ledger.jsonl  metrics.json  weights.safetensors
     RUN/report.html  certificate.json  certificate.txt (these two not without privacy)
     RUN/sanitized.npz  where a dataset of noised vectors was released
-    RUN/private/     the key of the random source and checkpoints; never publish it
+    RUN/private/     the key of the random source, the log of noised sums, checkpoints; never
+                     publish it
 
 Every file is written beside its place and moved there, so a reader never sees half of one.
 """
@@ -30,6 +31,7 @@ from tacit.state import Snapshot
 
 _CHECKPOINT = re.compile(r"step-(\d{9})-([0-9a-f]{32})\.safetensors")
 _KEPT_CHECKPOINTS = 2
+Json = dict[str, Any]
 
 
 class RunDir:
@@ -121,20 +123,29 @@ class RunDir:
             os.replace(temporary, path)
             _sync_folder(path.parent)
 
-    def save_key(self, source: RandomSource, generation: int) -> None:
-        """Keep the key of the random source while the run can be resumed."""
-        values = {"generation": generation, "key": source.key.hex(), "origin": source.origin}
-        self.write(self.private / "key.json", json.dumps(values).encode(), mode=0o600)
+    def save_key(self, source: RandomSource, generation: int, bits: Json | None = None) -> None:
+        """Keep the key of the random source while the run can be resumed.
 
-    def load_key(self) -> tuple[RandomSource, int]:
-        """The key of an unfinished run, and its generation."""
+        `bits` is what its steps depend on beside the recipe, None if that is not known. One file
+        holds all of it, so that a crash never leaves a key beside what belongs to another.
+        """
+        values = {"generation": generation, "key": source.key.hex(), "origin": source.origin}
+        text = json.dumps({**values, "bits": bits})
+        self.write(self.private / "key.json", text.encode(), mode=0o600)
+
+    def load_key(self) -> tuple[RandomSource, int, Json | None]:
+        """The key of an unfinished run, its generation, and what its steps depend on."""
         path = self.private / "key.json"
         try:
             values = json.loads(path.read_bytes())
-            key = bytes.fromhex(values["key"])
-            return RandomSource(key, values["origin"]), int(values["generation"])
+            source = RandomSource(bytes.fromhex(values["key"]), values["origin"])
+            return source, int(values["generation"]), values.get("bits")
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{path}: cannot read the key, so the run cannot go on") from error
+
+    def sum_log(self, generation: int) -> Path:
+        """Where the sums that are noised under the key of this generation are noted."""
+        return self.private / f"sums-{generation}"
 
     def save_checkpoint(self, snapshot: Snapshot) -> None:
         """Keep this state; its name holds its hash, so damage is always found."""

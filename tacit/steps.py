@@ -14,9 +14,10 @@ from dp_accounting import DpEvent
 from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
-from tacit.errors import ArgumentError, BudgetError, RunError
+from tacit.errors import ArgumentError, BudgetError, ReplayError, RunError
 from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger
 from tacit.state import TrainingState
@@ -26,9 +27,10 @@ class Steps:
     """The steps of one run, each in the ledger before its update.
 
     Guarantee: when an update has been applied, the ledger on disk holds a charge for it. A step
-    that was paid for before a crash and is repeated with the same random numbers is the same
-    release and is not charged again; a step repeated with other random numbers is. No step is
-    taken that the promise does not cover.
+    that was charged before a crash and is repeated bit for bit is the same release and is not
+    charged again. A step that would noise another sum raises `ReplayError` before any noise is
+    drawn: it needs a new key and a charge of its own. No step is taken that the promise does not
+    cover. Proof: docs/proofs/resume.md.
     """
 
     def __init__(
@@ -48,10 +50,11 @@ class Steps:
         charges = [entry.body for entry in ledger.entries if entry.kind == "charge"]
         self._spent = Counter(events.from_json(charge["event"]) for charge in charges)
         self._paid = {
-            charge["step"]
+            charge["step"]: events.from_json(charge["event"])
             for charge in charges
             if charge["generation"] == generation and charge["step"] >= state.step
         }
+        self._log = source.log or SumLog()
         self._asked = -1, True
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
@@ -63,7 +66,17 @@ class Steps:
 
     def as_released(self) -> AbstractContextManager[None]:
         """The model as it would be released now, beside its weights."""
+        self.sync()
         return self.method.as_released()
+
+    def sync(self) -> None:
+        """Put the log of noised sums on disk, before anything computed from them leaves."""
+        self._log.sync()
+
+    def close(self) -> None:
+        """Close the ledger and the log; no further step can be taken."""
+        self._log.close()
+        self.ledger.close()
 
     @property
     def whole(self) -> bool:
@@ -94,9 +107,17 @@ class Steps:
             )
         return 0
 
-    def advance(self, loss: LossFunction) -> None:
-        """One step on the records that the method draws."""
+    def advance(self, loss: LossFunction, *, durable: bool = True) -> None:
+        """One step on the records that the method draws.
+
+        Args:
+            loss: Returns one loss per record.
+            durable: Put the log of noised sums on disk with this step. A loop that turns it off
+                must call `sync` before the weights, or anything computed from them, leave it.
+        """
         self._take(loss, None)
+        if durable:
+            self.sync()
 
     def __iter__(self) -> Iterator[Batch]:
         """The drawn batch of each step, for loops of one's own; call `step` once for each.
@@ -118,6 +139,7 @@ class Steps:
             raise ArgumentError("step was called without a batch: iterate over the steps first")
         pending, self._pending = self._pending, None
         self._take(loss, pending if batch is None else _cut(batch, pending))
+        self.sync()
 
     def _take(self, loss: LossFunction, batches: tuple[Batch, ...] | None) -> None:
         if self._interrupted:
@@ -128,6 +150,7 @@ class Steps:
         step = self.state.step
         self._interrupted = True
         self._pay(step)
+        self._log.begin(step)
         with torch.random.fork_rng(devices=[]):
             _reseed(self._source.torch_seed("dropout", step), self.state.model)
             self.state.model.train()
@@ -149,7 +172,13 @@ class Steps:
 
     def _pay(self, step: int) -> None:
         if step in self._paid:
-            self._paid.remove(step)
+            paid = self._paid.pop(step)
+            if paid not in (self.method.charge(step), self.method.owed(step, self._spent)):
+                raise ReplayError(
+                    f"step {step} was charged before the run was interrupted, as another release"
+                    " than it would be now: something outside the recipe has changed since, so the"
+                    " step cannot be repeated"
+                )
             return
         if self._spent.total() >= self.method.promise.steps or not self._admitted():
             raise BudgetError(

@@ -18,7 +18,6 @@ from tacit.methods.clipped import RELEASED, ClippedMethod, Equipment
 from tacit.methods.parts import Parts, check_budget, step_count
 from tacit.noise.correlated import BandedStream, CorrelatedNoise, Memory, TreeStream
 from tacit.noise.source import RandomSource
-from tacit.noise.sums import SumLog
 from tacit.privacy import amplified, fixed_order
 from tacit.privacy.amplified import GroupedSchedule
 from tacit.privacy.fixed_order import Correlation, FixedOrderSchedule
@@ -40,7 +39,6 @@ class DpFtrl(ClippedMethod):
         sampler: FixedOrderSampler,
         equipment: Equipment,
         memory: Memory,
-        sums: SumLog,
         relation: Relation,
     ) -> None:
         if not isinstance(sampler, FixedOrderSampler):
@@ -75,7 +73,7 @@ class DpFtrl(ClippedMethod):
                 "sensitivity_squared": schedule.sensitivity_squared,
             },
         )
-        noise = CorrelatedNoise(stream, schedule.noise, equipment.source, sums)
+        noise = CorrelatedNoise(stream, schedule.noise, equipment.source)
         super().__init__(promise, schedule, sampler, noise, equipment)
 
 
@@ -92,7 +90,6 @@ class AmplifiedBanded(ClippedMethod):
         sampler: GroupedPoissonSampler,
         equipment: Equipment,
         memory: Memory,
-        sums: SumLog,
         relation: Relation,
     ) -> None:
         if sampler.groups != schedule.bands or sampler.probability != schedule.probability:
@@ -122,7 +119,7 @@ class AmplifiedBanded(ClippedMethod):
             },
         )
         scale = schedule.noise * schedule.column_norm
-        noise = CorrelatedNoise(stream, scale, equipment.source, sums)
+        noise = CorrelatedNoise(stream, scale, equipment.source)
         super().__init__(promise, schedule, sampler, noise, equipment)
 
 
@@ -134,10 +131,10 @@ def from_recipe(parts: Parts, chosen: DpFtrlRecipe) -> ClippedMethod:
     if chosen.mechanism == "amplified":
         grouped = _grouped_schedule(recipe, chosen, count, relation)
         groups = GroupedPoissonSampler(count, size, grouped.bands, parts.source)
-        return AmplifiedBanded(grouped, groups, equipment, parts.memory, parts.sums, relation)
+        return AmplifiedBanded(grouped, groups, equipment, parts.memory, relation)
     schedule = _fixed_order_schedule(recipe, chosen, count, relation)
     order = FixedOrderSampler(count, size, parts.source, chosen.order == "reshuffled")
-    return DpFtrl(schedule, order, equipment, parts.memory, parts.sums, relation)
+    return DpFtrl(schedule, order, equipment, parts.memory, relation)
 
 
 def _fixed_order_schedule(

@@ -23,7 +23,6 @@ from tacit.losses import cross_entropy
 from tacit.method_sections import ClippedRecipe
 from tacit.methods.clipped import Equipment
 from tacit.noise.source import RandomSource
-from tacit.noise.sums import SumLog
 from tacit.optim import PrivateOptimizer
 from tacit.privacy.certificate import round_up
 from tacit.privacy.plan import steps_for
@@ -41,7 +40,6 @@ class Parts:
     optimizer: PrivateOptimizer
     source: RandomSource
     memory: dict[str, Tensor]
-    sums: SumLog
     public: Records | None = None
     """Records without a guarantee, to estimate thresholds and statistics on."""
     loss: LossFunction = cross_entropy

@@ -22,7 +22,6 @@ from tacit.clipping.contract import ClippedSum
 from tacit.errors import ArgumentError, NoProofError, RunError
 from tacit.noise.gaussian import PrivateGradient, noised
 from tacit.noise.source import RandomSource
-from tacit.noise.sums import SumLog
 from tacit.privacy import factors
 from tacit.privacy.participation import completed_size
 from tacit.privacy.relations import Relation
@@ -65,15 +64,12 @@ class CorrelatedNoise:
     releases only. A step's noise is never added to two different sums.
     """
 
-    def __init__(
-        self, stream: NoiseStream, multiplier: float, source: RandomSource, sums: SumLog
-    ) -> None:
+    def __init__(self, stream: NoiseStream, multiplier: float, source: RandomSource) -> None:
         if not (multiplier > 0 and math.isfinite(multiplier)):
             raise ArgumentError(f"noise is {multiplier}; it must be a positive finite number")
         self._stream = stream
         self._multiplier = multiplier
         self._source = source
-        self._sums = sums
 
     def privatise(self, clipped: ClippedSum, step: int, denominator: float) -> PrivateGradient:
         """This step's noise, then division by a public constant (never by a count).
@@ -86,9 +82,9 @@ class CorrelatedNoise:
                 " sensitivity"
             )
         total = clipped.spend()
-        self._sums.enter(step, self._source.name(total))
         wider = widening(self._multiplier, total.numel())
         scales = clipped.noise_scales(self._multiplier * wider, Relation.ZERO_OUT)
+        self._source.address(f"correlated noise {step}", total, scales)
         sums = total.to("cpu", torch.float64, copy=True)
         for part, scale in zip(sums.split(clipped.layout.sizes), scales, strict=True):
             part.div_(scale)

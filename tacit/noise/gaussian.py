@@ -53,7 +53,8 @@ class GaussianNoise:
         """Noise of this step's own, then division by a public constant (never by a count).
 
         The noise is addressed by the step and by the sum itself: whatever goes wrong around a
-        step, two different sums never share their noise, and the same sum always gets the same.
+        step, two different sums never share their noise, and the same sum always gets the same. A
+        step repeated after a crash with another sum raises `ReplayError` and gets none.
         The result lies in the sum's memory: the sum itself is gone, and nothing can leak it later.
         """
         if not isinstance(clipped, ClippedSum):
@@ -63,7 +64,7 @@ class GaussianNoise:
             )
         layout, total = clipped.layout, clipped.spend()
         each = clipped.noise_scales(self._multiplier, self._relation)
-        purpose = f"{self._purpose} {step} {self._source.name(total)}"
+        purpose = self._source.address(f"{self._purpose} {step}", total, each)
         one = len(set(each)) == 1
         ends, scales = (layout.ends[-1:], each[-1:]) if one else (layout.ends, each)
         vector = self._source.perturb_(total, purpose, 0, ends, scales, denominator)
@@ -86,5 +87,5 @@ def noised(vector: Tensor, deviation: float, purpose: str, source: RandomSource)
     Addressed by purpose and content, like the noise of a step.
     """
     flat = vector.detach().flatten().clone()
-    address = f"{purpose} {source.name(flat)}"
+    address = source.address(purpose, flat, [deviation])
     return source.perturb_(flat, address, 0, [flat.numel()], [deviation], 1.0).view(vector.shape)

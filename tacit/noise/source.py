@@ -30,6 +30,7 @@ from torch import Tensor
 from tacit import native
 from tacit.errors import ArgumentError
 from tacit.noise import rounding
+from tacit.noise.sums import SumLog
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -52,11 +53,13 @@ class RandomSource:
     True
     """
 
-    def __init__(self, key: bytes, origin: str) -> None:
+    def __init__(self, key: bytes, origin: str, log: SumLog | None = None) -> None:
         if len(key) != KEY_BYTES:
             raise ArgumentError(f"the key has {len(key)} bytes; it must have {KEY_BYTES}")
         self.key = key
         self.origin = origin
+        self.log = log
+        """Checks that a resumed run repeats the sums it noised before; None outside of runs."""
 
     @classmethod
     def from_entropy(cls) -> RandomSource:
@@ -82,7 +85,7 @@ class RandomSource:
     def apart(self, purpose: str) -> RandomSource:
         """A source for one purpose, which follows from this one and shares no number with it."""
         key = hashlib.blake2b(f"apart {purpose}".encode(), key=self.key, digest_size=KEY_BYTES)
-        return RandomSource(key.digest(), self.origin)
+        return RandomSource(key.digest(), self.origin, self.log)
 
     @property
     def fingerprint(self) -> str:
@@ -135,6 +138,19 @@ class RandomSource:
             undecided = kernels.release_(vector, key, nonce, parts)
         rounding.settle_(values, parts, undecided, lambda i, level: _word(key, nonce, i, level))
         return vector
+
+    def address(self, purpose: str, content: Tensor, scales: Sequence[float]) -> str:
+        """The purpose under which to draw noise of these scales for `content`.
+
+        Guarantee: no other content or scales share it (docs/proofs/names.md), and the run's log of
+        noised sums holds it before any noise is drawn. Raises `ReplayError` if this step noised
+        something else before a crash.
+        """
+        message = f"{self.name(content)} {' '.join(float(scale).hex() for scale in scales)}"
+        name = hashlib.blake2b(message.encode(), key=self.key, digest_size=KEY_BYTES).hexdigest()
+        if self.log is not None:
+            self.log.enter(purpose, name)
+        return f"{purpose} {name}"
 
     def name(self, content: Tensor) -> str:
         """A secret name for a tensor's bytes: the same for the same, never the same for others.

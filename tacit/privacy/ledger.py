@@ -61,17 +61,11 @@ class Ledger:
     def resume(cls, path: Path) -> Ledger:
         """Continue a ledger after checking its whole chain.
 
-        A last line without its end was never flushed, so nothing it pays for was applied: it is
-        cut off. Any other damage is an error.
+        A last line that a crash left incomplete is removed. Any other damage is an error.
         """
-        data = _read_bytes(path)
-        whole = data[: data.rfind(b"\n") + 1]
-        entries = list(_parse(path, whole))
-        if not entries:
-            raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
-        file = _appending(path)
-        file.truncate(len(whole))
-        return cls(path, entries, file)
+        repair(path)
+        entries = read(path)
+        return cls(path, entries, _appending(path))
 
     @property
     def head(self) -> str:
@@ -122,10 +116,29 @@ class Ledger:
             return  # `resume` cuts the torn line instead.
 
 
+def repair(path: Path) -> None:
+    """Remove a last line that a crash left incomplete: torn, filled with zeros, or empty.
+
+    `Ledger.append` had not returned for such a line, so nothing that it charges was applied. A
+    complete line that is wrong is left for `read` to refuse.
+    """
+    data = _read_bytes(path)
+    whole = _complete(data)
+    if not whole:
+        raise LedgerError(f"{path} has no complete entry; start the run again elsewhere")
+    if len(whole) < len(data):
+        try:
+            with open(path, "r+b") as file:
+                file.truncate(len(whole))
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunError(f"{path}: cannot repair the ledger ({error.strerror})") from error
+
+
 def read(path: Path) -> list[Entry]:
     """All entries of a ledger, the chain verified; any damage is an error."""
     data = _read_bytes(path)
-    if not data.endswith(b"\n"):
+    if not data or data != _complete(data):
         raise LedgerError(
             f"{path} ends in the middle of an entry; the run was cut off: continue it with"
             f" {RESUME}, or do not rely on it"
@@ -138,6 +151,14 @@ def spent(entries: list[Entry]) -> DpEvent:
     return events.composed(
         [events.from_json(entry.body["event"]) for entry in entries if entry.kind == "charge"]
     )
+
+
+def _complete(data: bytes) -> bytes:
+    """`data` without its last line, if that is torn, filled with zeros, or empty."""
+    start = data.rfind(b"\n", 0, len(data) - 1) + 1
+    last = data[start:]
+    torn = not last.endswith(b"\n") or b"\0" in last or not last.strip()
+    return data[:start] if torn else data
 
 
 def _appending(path: Path) -> IO[bytes]:

@@ -1,6 +1,5 @@
 """Correlated noise has the covariance that its factor says."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.clipping.contract import ClippedSum, Layout
-from tacit.errors import ArgumentError, NoProofError, RunError
+from tacit.errors import ArgumentError, NoProofError
 from tacit.noise.correlated import (
     BandedStream,
     CorrelatedNoise,
@@ -21,7 +20,6 @@ from tacit.noise.correlated import (
 )
 from tacit.noise.gaussian import noised
 from tacit.noise.source import RandomSource
-from tacit.noise.sums import SumLog
 from tacit.privacy.factors import square_root_coefficients, tree_variances
 
 STEPS = 30
@@ -208,7 +206,7 @@ def test_scaled_and_rounded_sums_of_neighbours_stay_within_the_widened_sensitivi
     layout = Layout(("a",), (torch.Size([size]),), (0,))
     record = torch.full((size,), size**-0.5)
     base = torch.rand(size, generator=torch.Generator().manual_seed(0)) * 50
-    noise = CorrelatedNoise(Recorder(), multiplier, SOURCE, SumLog())
+    noise = CorrelatedNoise(Recorder(), multiplier, SOURCE)
     for step, total in enumerate((base.double(), base.double() + record.double())):
         noise.privatise(ClippedSum(total, layout, (1.0,), (1.0,)), step, 1.0)
     assert float((seen[1] - seen[0]).norm()) <= 1 / multiplier
@@ -217,7 +215,7 @@ def test_scaled_and_rounded_sums_of_neighbours_stay_within_the_widened_sensitivi
 
 def test_noise_follows_the_bounds_and_shares_of_each_group() -> None:
     layout = Layout(("a", "b"), (torch.Size([SIZE]), torch.Size([SIZE])), (0, 1))
-    noise = CorrelatedNoise(BandedStream(1, 2 * SIZE, SOURCE, {}), 2.0, SOURCE, SumLog())
+    noise = CorrelatedNoise(BandedStream(1, 2 * SIZE, SOURCE, {}), 2.0, SOURCE)
     clipped = ClippedSum(torch.zeros(2 * SIZE), layout, (1.0, 3.0), (0.75, 0.25))
     made = noise.privatise(clipped, 0, denominator=4.0)
     a, b = made.layout.views(made.vector).values()
@@ -229,25 +227,6 @@ def test_only_a_clipped_sum_and_a_positive_scale_are_taken() -> None:
     stream = BandedStream(1, 3, SOURCE, {})
     bare: Any = torch.zeros(3)
     with pytest.raises(ArgumentError, match="noise is 0"):
-        CorrelatedNoise(stream, 0, SOURCE, SumLog())
+        CorrelatedNoise(stream, 0, SOURCE)
     with pytest.raises(NoProofError, match="Tensor"):
-        CorrelatedNoise(stream, 1.0, SOURCE, SumLog()).privatise(bare, 0, 1.0)
-
-
-def test_a_step_never_noises_two_sums_also_after_a_crash(tmp_path: Path) -> None:
-    path = tmp_path / "sums"
-    first = SumLog(path)
-    first.enter(0, "aa")
-    first.enter(1, "bb")
-    first.enter(1, "bb")
-    with open(path, "a", encoding="ascii") as file:
-        file.write("2 c")
-    again = SumLog(path)
-    again.enter(0, "aa")
-    again.enter(2, "dd")
-    with pytest.raises(RunError, match="step 1 was noised before"):
-        again.enter(1, "ab")
-    third = SumLog(path)
-    third.enter(2, "dd")
-    with pytest.raises(RunError, match="step 2 was noised before"):
-        third.enter(2, "c")
+        CorrelatedNoise(stream, 1.0, SOURCE).privatise(bare, 0, 1.0)

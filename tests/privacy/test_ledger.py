@@ -73,6 +73,31 @@ def test_a_torn_last_line_is_cut_on_resume_and_an_error_otherwise(path: Path) ->
     assert len(ledger.read(path)) == 7
 
 
+@pytest.mark.parametrize("tail", [b'{"entry":7', bytes(200), bytes(80) + b"\n", b"\n", b" \n"])
+def test_what_a_crash_leaves_after_the_last_entry_is_removed(path: Path, tail: bytes) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    with pytest.raises(LedgerError, match="ends in the middle of an entry"):
+        ledger.read(path)
+    ledger.repair(path)
+    assert path.read_bytes() == whole
+
+
+def test_a_complete_last_line_that_is_wrong_is_not_removed(path: Path) -> None:
+    damaged = path.read_bytes() + b"{}\n"
+    path.write_bytes(damaged)
+    with pytest.raises(LedgerError, match="not a ledger entry"):
+        Ledger.resume(path)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("data", [b"", b'{"entry":0', bytes(100), b"\n"])
+def test_a_ledger_without_a_complete_entry_is_refused(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    with pytest.raises(LedgerError, match="no complete entry"):
+        ledger.repair(path)
+
+
 def test_resume_refuses_a_damaged_middle(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"step":2', b'"step":7'))
     with pytest.raises(LedgerError):

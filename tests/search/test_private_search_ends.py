@@ -8,6 +8,7 @@ from private_runs import TRIED, charges
 
 from tacit.config import Recipe
 from tacit.errors import ArgumentError, BudgetError, RunError
+from tacit.evaluate import Evaluation
 from tacit.noise.source import RandomSource
 from tacit.privacy.selection import RunCount
 from tacit.rundir import RunDir
@@ -43,6 +44,29 @@ def test_a_search_that_is_interrupted_goes_on_with_the_same_runs_and_one_charge(
     assert tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=5).settings == whole.settings
     with pytest.raises(RunError, match="differs in"):
         tune_privately(recipe, TRIED, out=tmp_path / "cut", runs=6)
+
+
+def test_a_score_that_comes_out_otherwise_after_a_crash_gets_no_noise(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def search() -> None:
+        plain = recipe.with_settings(holdout=0)
+        tune_privately(plain, TRIED, out=out, runs=3, score="charged", score_noise=9.0)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("tacit.private_search._released", killed)
+        with pytest.raises(KeyboardInterrupt):
+            search()
+    with monkeypatch.context() as patch:
+        patch.setattr("tacit.private_search.evaluate", lambda *_: Evaluation(0.25, 0.5, None))
+        with pytest.raises(RunError, match="scores otherwise"):
+            search()
+    search()
+    assert len(charges(out)) == 1 and RunDir(out).finished
 
 
 def test_an_unfinished_search_cannot_be_changed_or_drawn_again(

@@ -1,0 +1,156 @@
+"""The log of noised sums finds every step that is not repeated exactly."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tacit.errors import ReplayError, RunError
+from tacit.noise.source import RandomSource
+from tacit.noise.sums import SumLog
+
+A, B, C = ("a" * 64, "b" * 64, "c" * 64)
+
+
+def written(path: Path, *steps: tuple[str, ...]) -> None:
+    log = SumLog(path)
+    for step, names in enumerate(steps):
+        log.begin(step)
+        for name in names:
+            log.enter(f"gradient noise {step}", name)
+    log.close()
+
+
+def entered(log: SumLog, step: int, *names: str) -> None:
+    log.begin(step)
+    for name in names:
+        log.enter(f"gradient noise {step}", name)
+
+
+def test_steps_that_repeat_their_sums_pass_and_new_steps_follow(tmp_path: Path) -> None:
+    written(tmp_path / "sums", (A, B), (C,))
+    before = (tmp_path / "sums").read_bytes()
+    log = SumLog(tmp_path / "sums", replayed=True)
+    entered(log, 0, A, B)
+    entered(log, 1, C)
+    assert (tmp_path / "sums").read_bytes() == before
+    entered(log, 2, B)
+    again = SumLog(tmp_path / "sums", replayed=True)
+    with pytest.raises(ReplayError, match="step 2 was noised before"):
+        entered(again, 2, A)
+
+
+def test_a_step_that_was_cut_short_may_be_completed(tmp_path: Path) -> None:
+    written(tmp_path / "sums", (A,), (B,))
+    log = SumLog(tmp_path / "sums", replayed=True)
+    entered(log, 1, B, C)
+    again = SumLog(tmp_path / "sums", replayed=True)
+    with pytest.raises(ReplayError):
+        entered(again, 1, B, A)
+
+
+@pytest.mark.parametrize("repeated", [(B,), (B, A), (A, C), (A, B, C)])
+def test_other_sums_another_order_and_further_sums_are_refused(
+    tmp_path: Path, repeated: tuple[str, ...]
+) -> None:
+    written(tmp_path / "sums", (A, B), (C,))
+    with pytest.raises(ReplayError, match="step 0 was noised before"):
+        entered(SumLog(tmp_path / "sums", replayed=True), 0, *repeated)
+
+
+def test_the_same_sum_for_another_purpose_is_refused(tmp_path: Path) -> None:
+    written(tmp_path / "sums", (A,))
+    log = SumLog(tmp_path / "sums", replayed=True)
+    log.begin(0)
+    with pytest.raises(ReplayError):
+        log.enter("validation noise 0", A)
+
+
+def test_a_step_is_not_taken_twice_in_one_process() -> None:
+    log = SumLog()
+    entered(log, 0, A)
+    entered(log, 1, B)
+    with pytest.raises(ReplayError):
+        entered(log, 0, C)
+    with pytest.raises(ReplayError):
+        entered(log, 1, C)
+
+
+@pytest.mark.parametrize(
+    "tail", [b"1 ccc", b"1 " + b"c" * 64, bytes(100), bytes(50) + b"\n", b"\n"]
+)
+def test_a_tail_that_a_crash_left_incomplete_is_ignored(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "sums"
+    written(path, (A,))
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    log = SumLog(path, replayed=True)
+    assert path.read_bytes() == whole
+    entered(log, 1, B)
+    with pytest.raises(ReplayError):
+        entered(SumLog(path, replayed=True), 1, A)
+
+
+def test_damage_in_the_middle_and_a_missing_file_prevent_a_replay(tmp_path: Path) -> None:
+    path = tmp_path / "sums"
+    with pytest.raises(ReplayError, match="missing"):
+        SumLog(path, replayed=True)
+    written(path, (A,), (B,))
+    data = path.read_bytes()
+    path.write_bytes(b"\0" + data[1:])
+    with pytest.raises(ReplayError, match="damaged"):
+        SumLog(path, replayed=True)
+
+
+def test_entries_are_written_at_once_and_synced_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SumLog(tmp_path / "sums")
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    entered(log, 0, A)
+    assert A.encode() in (tmp_path / "sums").read_bytes() and not synced
+    log.sync()
+    log.sync()
+    assert len(synced) == 1
+
+
+def test_a_log_that_cannot_be_written_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    log = SumLog(tmp_path / "sums")
+    entered(log, 0, A)
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"No space left.*--resume"):
+        log.sync()
+
+
+def test_a_log_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    written(tmp_path / "sums", (A,))
+    assert (tmp_path / "sums").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "scale"), [(torch.ones(3), 2.0), (torch.zeros(3), 1.0), (torch.ones(4), 1.0)]
+)
+def test_noise_for_other_content_or_of_another_scale_is_refused(
+    content: torch.Tensor, scale: float
+) -> None:
+    source = RandomSource.from_seed(3)
+    source.log = SumLog()
+    source.log.begin(0)
+    first = source.address("noise 0", torch.ones(3), [1.0])
+    source.log.begin(0)
+    assert source.address("noise 0", torch.ones(3), [1.0]) == first
+    source.log.begin(0)
+    with pytest.raises(ReplayError):
+        source.address("noise 0", content, [scale])
+
+
+def test_a_source_that_follows_from_another_shares_its_log() -> None:
+    source = RandomSource.from_seed(3)
+    source.log = SumLog()
+    assert source.apart("activations").log is source.log
