@@ -67,6 +67,11 @@ class ExactEngine:
             raise NotRowwiseError("", f"there are more than {MOST_RECORDS:,} training records")
         self._program = program_of(model, {name: named[name] for name in self.layout.names})
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that are covered, by the names of their parameters."""
+        return tuple(dict.fromkeys(name.rpartition(".")[0] for name in self.layout.names))
+
     def clipped_sum(self, loss: LossFunction, batches: Iterable[Batch], views: int) -> ClippedSum:
         if loss is not self._loss:
             raise NoProofError(

@@ -114,7 +114,8 @@ class ElementwiseStage(Stage):
     def run(self, x: Tensor) -> Tensor:
         with torch.enable_grad():
             given = x.detach().requires_grad_(x.is_floating_point())
-            output: Tensor = self._module(given)
+            in_place = getattr(self._module, "inplace", False)
+            output: Tensor = self._module(given.clone() if in_place else given)
         self._kept = given, output
         return output.detach()
 
@@ -142,10 +143,8 @@ class BagStage(Stage):
             if self._words is not None:
                 divisor = words_of(x).sqrt()
             elif bag.mode == "mean":
-                present = x if bag.padding_idx is None else (x != bag.padding_idx)
-                divisor = torch.ones_like(present).sum(1, keepdim=True).float()
-                if bag.padding_idx is not None:
-                    divisor = present.sum(1, keepdim=True).clamp_min(1).float()
+                counted = torch.ones_like(x) if bag.padding_idx is None else x != bag.padding_idx
+                divisor = counted.sum(1, keepdim=True).clamp_min(1).float()
             else:
                 divisor = None
         self._kept = x, divisor
