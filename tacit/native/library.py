@@ -12,6 +12,7 @@ from tacit.native import structures
 from tacit.native.affine import Affine
 from tacit.native.calls import check, packed
 from tacit.native.convolutions import Convolutions
+from tacit.native.exact import Exact
 from tacit.native.products import Products
 from tacit.native.selections import Selections
 
@@ -20,7 +21,7 @@ _TAG_PIECE = 4 * 4096
 TAG_KEY_WORDS = 4096 + 3 * 32
 
 
-class Library(Affine, Convolutions, Selections):
+class Library(Affine, Convolutions, Exact, Selections):
     """The compiled kernels for one instruction set.
 
     Keys are 32 bytes and nonces 16: the number of the first block, then the nonce of RFC 8439.

@@ -15,7 +15,7 @@ from tacit.native import structures
 from tacit.native.library import Library
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 11
+_VERSION = 12
 
 
 @functools.cache

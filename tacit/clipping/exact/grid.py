@@ -18,7 +18,8 @@ MOST_PARAMETERS = 1 << 28
 _DOUBLE_BITS = 53
 _MOST_BITS = 48
 _MOST_SHIFT = 8
-_SMALLEST_EXPONENT = -200
+LEAST_EXPONENT = -90
+"""Inputs of a linear layer whose norm is below 2 to this count as zero."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ def squared_rows(rows: Tensor) -> Tensor:
 
 
 def exponents_of(squares: Tensor) -> Tensor:
-    """Integers e with ‖row‖ ≤ 2^e from computed ‖row‖², and 2^e < 3·‖row‖ unless that is tiny."""
-    _, exponents = torch.frexp((squares / FACTOR_SLACK).sqrt())
-    return exponents.clamp_min_(_SMALLEST_EXPONENT)
+    """Integers e with ‖row‖ ≤ 2^e < 3·‖row‖ from computed ‖row‖²; −1022 for a norm of zero."""
+    norms = (squares / FACTOR_SLACK).sqrt_()
+    return norms.view(torch.int64).bitwise_right_shift(52) - 1022
 
 
 def powers_of_two(exponents: Tensor) -> Tensor:

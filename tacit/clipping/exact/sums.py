@@ -12,6 +12,7 @@ from tacit import native
 from tacit.clipping.contract import ClippingRule, Layout
 from tacit.clipping.exact.grid import (
     FACTOR_SLACK,
+    LEAST_EXPONENT,
     Grid,
     exponents_of,
     powers_of_two,
@@ -71,26 +72,61 @@ class ExactSum:
                 "a step has more rows than the data set has records; the exact sum is only proven"
                 " for as many: give every record once"
             )
-        squares = torch.zeros(records, len(self._rule.bounds), dtype=torch.float64)
-        measured = [self._measure(use, squares) for use in uses]
+        linear = [use for use in uses if isinstance(use, LinearUse)]
+        bags = [use for use in uses if isinstance(use, BagUse)]
+        kernels = native.active()
+        products = self._products(linear) if kernels is not None and linear else None
+        if kernels is not None and products is not None:
+            squares = kernels.exact_squares(products)
+            across = list(products.across)
+        else:
+            squares = torch.zeros(records, len(self._rule.bounds), dtype=torch.float64)
+            across = [self._measure_linear(use, squares) for use in linear]
+        for bag in bags:
+            self._measure_bag(bag, squares)
         quiet = ~torch.isfinite(squares).all(1, keepdim=True)
         norms = squares.masked_fill_(quiet, 0.0).sqrt_()
         factors = self._rule.factors(norms) * FACTOR_SLACK
         factors = factors.masked_fill(quiet, 0.0)
-        for use, across in zip(uses, measured, strict=True):
-            if isinstance(use, LinearUse):
-                self._add_linear(use, across, factors)
-            else:
-                self._add_bag(use, factors)
+        if kernels is not None and products is not None:
+            kernels.exact_sums(products, factors)
+        else:
+            for use, squared in zip(linear, across, strict=True):
+                self._add_linear(use, squared, factors)
+        for bag in bags:
+            self._add_bag(bag, factors)
         return factors
 
-    def _measure(self, use: Use, squares: Tensor) -> Tensor:
+    def _products(self, uses: Sequence[LinearUse]) -> native.ExactProducts | None:
+        """Uses as the compiled kernels take them, if they can read them all."""
+        found = []
+        for use in uses:
+            g, x = native.rows_of(use.outputs), native.rows_of(use.inputs)
+            if g is None or x is None:
+                return None
+            named = use.weight or use.bias, use.bias or use.weight
+            group, shift_group = (self._groups[name] for name in named if name is not None)
+            of_inputs, _ = self._grid.split(x.width, g.width)
+            found.append(
+                native.ExactProduct(
+                    g,
+                    None if use.weight is None else x,
+                    None if use.weight is None else self._views[use.weight],
+                    None if use.bias is None else self._views[use.bias],
+                    *(group, shift_group),
+                    *(self._grid.exponents[group], self._grid.exponents[shift_group]),
+                    *(self._grid.bits, of_inputs),
+                )
+            )
+        return native.ExactProducts(found, len(self._rule.bounds))
+
+    def _measure_bag(self, use: BagUse, squares: Tensor) -> None:
+        across = squared_counts(use.tokens, use.padding, use.rows)
+        squares[:, self._groups[use.table]] += across * squared_rows(use.outputs)
+
+    def _measure_linear(self, use: LinearUse, squares: Tensor) -> Tensor:
         """Add a use's squared norms to its groups' columns; returns those of its inputs."""
         down = squared_rows(use.outputs)
-        if isinstance(use, BagUse):
-            across = squared_counts(use.tokens, use.padding, use.rows)
-            squares[:, self._groups[use.table]] += across * down
-            return across
         across = squared_rows(use.inputs) if use.weight is not None else down
         if use.weight is not None:
             squares[:, self._groups[use.weight]] += across * down
@@ -106,9 +142,12 @@ class ExactSum:
             total = self._views[use.weight]
             of_inputs, of_outputs = grid.split(total.shape[1], total.shape[0])
             exponents = exponents_of(across.masked_fill(factor == 0, 0.0))
-            scales = powers_of_two(of_inputs - exponents).masked_fill_(factor == 0, 0.0)
+            absent = exponents < LEAST_EXPONENT
+            exponents.masked_fill_(absent, 0)
+            scales = powers_of_two(of_inputs - exponents).masked_fill_(absent, 0.0)
             inputs = truncated(use.inputs, scales)
             scales = factor * powers_of_two(exponents + (of_outputs - grid.exponents[group]))
+            scales.masked_fill_(absent, 0.0)
             outputs = truncated(use.outputs, scales).mul_(grid.unit(group))
             total.addmm_(outputs.t(), inputs)
         if use.bias is not None:
@@ -117,6 +156,10 @@ class ExactSum:
     def _add_bag(self, use: BagUse, factors: Tensor) -> None:
         outputs = self._whole_units(use.outputs, factors, use.table)
         tokens = use.tokens
+        kernels = native.active()
+        if kernels is not None:
+            kernels.exact_table(tokens, outputs, use.padding, self._views[use.table])
+            return
         each = outputs[:, None, :].expand(-1, tokens.shape[1], -1)
         if use.padding is not None:
             each = each.masked_fill((tokens == use.padding)[:, :, None], 0.0)
