@@ -13,9 +13,10 @@ namespace {
 constexpr int kDoubles = TACIT_LANES / 2;
 constexpr int kRows = TACIT_LANES == 16 ? 10 : 6;
 constexpr int kWide = 2;
-constexpr int kColumns = kExactColumns;  // floats in a line of a cache
+constexpr int kColumns = kExactColumns;
 constexpr int kTile = kWide * kDoubles;
-static_assert(kColumns % kTile == 0, "whole tiles");
+constexpr int kLine = 16;  // floats in a line of a cache
+static_assert(kTile == kLanes && kColumns % kTile == 0, "whole tiles");
 // Inputs whose norm is below 2 to this count as zero.
 constexpr int kLeastExponent = -90;
 
@@ -65,27 +66,32 @@ std::int64_t exponent_of(double squares) {
     return ((bits >> 52) & 0x7ff) - 1022;
 }
 
-// Sixteen inputs of each record as whole numbers.
+// Some inputs of each record as whole numbers, tile after tile. Those that follow are wanted next.
 void pack_inputs(const Exact &exact, std::int64_t first_record, std::int64_t records,
                  const float *scales, std::int64_t column, int width, double *block) {
-    for (std::int64_t r = 0; r < records; r++, block += kColumns) {
+    const std::int64_t following = exact.inputs - column - width;
+    for (std::int64_t r = 0; r < records; r++, block += kTile) {
         const float scale = scales[r];
-        if (scale == 0.0f) {
-            std::memset(block, 0, sizeof(double) * kColumns);
-            continue;
-        }
         const float *from = exact.x + (first_record + r) * exact.x_stride + column;
-        float some[kColumns] = {};
-        if (width < kColumns) {
-            for (int i = 0; i < width; i++) some[i] = from[i];
-            from = some;
-        }
-        for (int i = 0; i < kColumns; i += kLanes) {
-            const Whole whole = __builtin_convertvector(load(from + i) * scale, Whole);
+        for (int i = 0; i < kColumns && i < following; i += kLine)
+            __builtin_prefetch(from + width + i);
+        for (int i = 0; i < width; i += kTile) {
+            double *to = block + i * records;
+            if (scale == 0.0f) {
+                std::memset(to, 0, sizeof(double) * kTile);
+                continue;
+            }
+            float some[kTile] = {};
+            const float *at = from + i;
+            if (width - i < kTile) {
+                for (int k = 0; k < width - i; k++) some[k] = at[k];
+                at = some;
+            }
+            const Whole whole = __builtin_convertvector(load(at) * scale, Whole);
             HalfWhole halves[2];
             std::memcpy(halves, &whole, sizeof whole);
-            store_doubles(block + i, __builtin_convertvector(halves[0], Doubles));
-            store_doubles(block + i + kDoubles, __builtin_convertvector(halves[1], Doubles));
+            store_doubles(to, __builtin_convertvector(halves[0], Doubles));
+            store_doubles(to + kDoubles, __builtin_convertvector(halves[1], Doubles));
         }
     }
 }
@@ -95,7 +101,7 @@ void tile(const double *g, const double *x, std::int64_t records, double *to, st
     Doubles sums[kRows][kWide] = {};
     for (std::int64_t r = 0; r < records; r++) {
         Doubles inputs[kWide];
-        for (int k = 0; k < kWide; k++) inputs[k] = load_doubles(x + r * kColumns + k * kDoubles);
+        for (int k = 0; k < kWide; k++) inputs[k] = load_doubles(x + r * kTile + k * kDoubles);
         for (int o = 0; o < kRows; o++)
             for (int k = 0; k < kWide; k++) sums[o][k] += g[r * kRows + o] * inputs[k];
     }
@@ -176,14 +182,14 @@ void exact_sum(const Exact &exact, const double *factors, std::int64_t groups, s
         const std::int64_t left = last_column - column;
         const int width = int(left < kColumns ? left : kColumns);
         pack_inputs(exact, first_record, records, input_scales, column, width, block);
-        for (std::int64_t t = 0; t < tiles; t++) {
-            const std::int64_t o = first + t * kRows;
-            const int rows = int(last - o < kRows ? last - o : kRows);
-            for (int i = 0; i < width; i += kTile)
-                tile(packed + t * records * kRows, block + i, records,
+        for (int i = 0; i < width; i += kTile)
+            for (std::int64_t t = 0; t < tiles; t++) {
+                const std::int64_t o = first + t * kRows;
+                const int rows = int(last - o < kRows ? last - o : kRows);
+                tile(packed + t * records * kRows, block + i * records, records,
                      exact.total + o * exact.inputs + column + i, exact.inputs, rows,
                      width - i < kTile ? width - i : kTile);
-        }
+            }
     }
 }
 

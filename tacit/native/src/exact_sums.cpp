@@ -13,7 +13,7 @@ using tacit::Scratch;
 namespace {
 
 // Records whose products are added up in registers: what is packed of them fits into a cache.
-constexpr std::int64_t kTogether = 256;
+constexpr std::int64_t kTogether = 128;
 
 // Outputs that are packed at once, at most.
 constexpr std::int64_t kMost = 240;

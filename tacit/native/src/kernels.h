@@ -92,7 +92,7 @@ struct Exact {
 constexpr double kFactorSlack = 1.0 - 1.0 / (1 << 20);
 
 // Inputs that are truncated at once.
-constexpr int kExactColumns = 16;
+constexpr int kExactColumns = 64;
 
 // Rows of x times a matrix, y[r, c] = sum over k of x[r, k] matrix[k, c], or matrix[c, k] if turned; then, each unless null or zero,
 // a shift is added, what is below zero becomes zero, and so does all that is not above zero in `above`.
