@@ -122,7 +122,8 @@ class PrivacyRecipe(Section):
     """Against which change the promise is made; the method's own where none is given."""
     numerics: NumericsName = "best"
     """"proven" refuses a run whose sums have no proof for the floating-point program that runs;
-    "best" proves them where that costs no time, and otherwise says that they are idealised."""
+    "best" proves them where that takes no longer, for models with one trained layer, and says of
+    others that their sums are idealised."""
     tuned_on: str = ""
     """In words, for the certificate: what the recipe's settings were tuned on."""
 

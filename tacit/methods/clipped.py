@@ -71,7 +71,10 @@ class Equipment:
         if self.thresholds is None or not self.thresholds.apart:
             return found
         groups = self.thresholds.groups
-        return found | {"norm_groups": len(groups), "groups": [list(group) for group in groups.members]}
+        return found | {
+            "norm_groups": len(groups),
+            "groups": [list(group) for group in groups.members],
+        }
 
 
 class ClippedMethod(Method):

@@ -22,7 +22,7 @@ from tacit.clipping.thresholds import NormEstimate, Thresholds, mean_norms
 from tacit.config import Recipe
 from tacit.data.batches import Gatherer, Records, TensorRecords
 from tacit.errors import ArgumentError
-from tacit.losses import cross_entropy
+from tacit.losses import cross_entropy, one_record
 from tacit.method_sections import ClippedRecipe
 from tacit.methods.clipped import Equipment
 from tacit.noise.source import RandomSource
@@ -32,6 +32,10 @@ from tacit.privacy.certificate import round_up
 from tacit.privacy.plan import steps_for
 
 _MOST_STEPS = 10_000_000
+_SEVERAL_LAYERS = (
+    "a proof for several layers takes more time, and was not asked for; set privacy.numerics to"
+    " 'proven'"
+)
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,14 @@ class Parts:
         if not reason:
             try:
                 exact = ExactEngine(self.model, rule, self.loss, len(self.records))
+                with torch.random.fork_rng(devices=[]):
+                    exact.check(one_record(self.records)[0])
             except NotRowwiseError as error:
                 reason = str(error)
             else:
-                return exact, Numerics("proven", layers=exact.layers)
+                if self.recipe.privacy.numerics == "proven" or len(exact.layers) == 1:
+                    return exact, Numerics("proven", layers=exact.layers)
+                reason = _SEVERAL_LAYERS
         return self.engine(self.model, rule), Numerics("idealised", reason)
 
     def _outside_the_proof(self) -> str:

@@ -82,9 +82,7 @@ class Exact(Calls):
         described = products.described, products.count
         self._call("tacit_exact_sums", torch.get_num_threads(), *described, *sizes, factors)
 
-    def exact_table(
-        self, tokens: Tensor, rows: Tensor, padding: int | None, total: Tensor
-    ) -> None:
+    def exact_table(self, tokens: Tensor, rows: Tensor, padding: int | None, total: Tensor) -> None:
         """Add row r to those rows of `total` that tokens[r] name, `padding` excepted."""
         records, positions = tokens.shape
         size, width = total.shape

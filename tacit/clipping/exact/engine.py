@@ -58,14 +58,20 @@ class ExactEngine:
         for name in self.layout.names:
             if named[name].dtype != torch.float32 or named[name].device.type != "cpu":
                 raise NotRowwiseError(
-                    name, f"it is {named[name].dtype} on {named[name].device}; sums are proven for"
-                    " float32 on the CPU"
+                    name,
+                    f"it is {named[name].dtype} on {named[name].device}; sums are proven for"
+                    " float32 on the CPU",
                 )
         if self.layout.size > MOST_PARAMETERS:
             raise NotRowwiseError("", f"it has more than {MOST_PARAMETERS:,} parameters")
         if records > MOST_RECORDS:
             raise NotRowwiseError("", f"there are more than {MOST_RECORDS:,} training records")
         self._program = program_of(model, {name: named[name] for name in self.layout.names})
+
+    def check(self, features: Tensor) -> None:
+        """Refuse records of a shape that the proof does not cover; their values play no part."""
+        with torch.no_grad():
+            self._program.run(torch.zeros_like(features))
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ class Stage(ABC):
 
 
 class _Affine(NamedTuple):
+    name: str
     layer: nn.Linear
     weight: str | None
     bias: str | None
@@ -71,6 +72,12 @@ class LinearStage(Stage):
         self._output: Tensor | None = None
 
     def run(self, x: Tensor) -> Tensor:
+        if x.dim() != 2 or x.dtype != torch.float32:
+            raise NotRowwiseError(
+                self._layers[0].name,
+                f"its input has {x.dim()} dimensions and type {x.dtype}; sums are proven for one"
+                " float32 vector per record",
+            )
         layers = [
             native.Layer(
                 each.layer.weight.detach(),
@@ -130,12 +137,17 @@ class ElementwiseStage(Stage):
 class BagStage(Stage):
     """Rows of a table added up for each record, and divided by a function of its tokens alone."""
 
-    def __init__(self, bag: nn.EmbeddingBag, table: str, words: WordWeights | None) -> None:
+    def __init__(
+        self, name: str, bag: nn.EmbeddingBag, table: str, words: WordWeights | None
+    ) -> None:
+        self._name = name
         self._bag, self._table, self._words = bag, table, words
         self._kept: tuple[Tensor, Tensor | None] | None = None
 
     def run(self, x: Tensor) -> Tensor:
         bag = self._bag
+        if x.dim() != 2 or x.dtype != torch.int64:
+            raise NotRowwiseError(self._name, "its input is not one row of int64 tokens per record")
         with torch.no_grad():
             total: Tensor = torch.nn.functional.embedding_bag(
                 x, bag.weight, mode="sum", padding_idx=bag.padding_idx
@@ -218,7 +230,7 @@ def program_of(model: nn.Module, trained: Mapping[str, Tensor]) -> Program:
             weight, bias = (
                 None if p is None else names.get(id(p)) for p in (module.weight, module.bias)
             )
-            pending.append(_Affine(module, weight, bias, rectified=False))
+            pending.append(_Affine(name, module, weight, bias, rectified=False))
         elif kind is nn.ReLU and pending and not pending[-1].rectified:
             pending[-1] = pending[-1]._replace(rectified=True)
         elif kind in ELEMENTWISE or (kind is nn.Flatten and _keeps_rows(module)):
@@ -229,7 +241,7 @@ def program_of(model: nn.Module, trained: Mapping[str, Tensor]) -> Program:
             table = names.get(id(bag.weight))
             if table is None:
                 raise NotRowwiseError(name, "its table is frozen; train it, or use its results")
-            stages.append(BagStage(bag, table, words))
+            stages.append(BagStage(name, bag, table, words))
         else:
             raise NotRowwiseError(name, f"{kind.__name__} is not among the layers with a proof")
     end()
@@ -246,7 +258,8 @@ def _flat(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
         raise NotRowwiseError(name, "hooks may change what it computes; remove them")
     return [
         each
-        for inner, child in module.named_children()
+        for inner, child in module._modules.items()
+        if child is not None
         for each in _flat(f"{name}.{inner}" if name else inner, child)
     ]
 
