@@ -55,7 +55,8 @@ class Equipment:
     source: RandomSource
     thresholds: Thresholds | None = None
     """What the rule is at each step, where it is not always the same."""
-    numerics: Numerics = Numerics("idealised", "the engine has no proof of its sums")
+    numerics: Numerics | None = None
+    """What is known about the sums of the engine."""
 
     def clipped_sum(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> ClippedSum:
         """The clipped sum of a step's records, by the rule of that step."""
@@ -67,7 +68,9 @@ class Equipment:
     def details(self) -> dict[str, Any]:
         """What the ledger keeps of the clipping: whether its sums are proven, and which parameters
         are clipped together."""
-        found = {"numerics": self.numerics.as_json()}
+        found: dict[str, Any] = {}
+        if self.numerics is not None:
+            found["numerics"] = self.numerics.as_json()
         if self.thresholds is None or not self.thresholds.apart:
             return found
         groups = self.thresholds.groups
