@@ -15,10 +15,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("tacit") / "native" / "src"
-ONCE = ["interface.cpp", "release.cpp", "convolutions.cpp", "selections.cpp"]
+ONCE = ["interface.cpp", "release.cpp", "convolutions.cpp", "selections.cpp", "exact_sums.cpp"]
 PER_LEVEL = ["noise.cpp", "tags.cpp", "convolution.cpp", "winograd.cpp", "winograd_gradient.cpp"]
 PER_LEVEL += ["forward.cpp", "backward.cpp", "pixels.cpp", "normalisation.cpp"]
-PER_LEVEL += ["embedding.cpp", "outer.cpp", "affine.cpp", "selection.cpp", "table.cpp"]
+PER_LEVEL += ["embedding.cpp", "outer.cpp", "exact.cpp", "affine.cpp", "selection.cpp", "table.cpp"]
 OPTIONS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 OPTIONS += ["-fvisibility=default"]
 X86_LEVELS = {

@@ -23,7 +23,7 @@ from tacit.errors import ModelError, ReplayError, RunError
 from tacit.losses import LossCheck, cross_entropy, one_record
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method, Promise
-from tacit.methods.build import build, clipping_sentence
+from tacit.methods.build import build, clipping_sentence, numerics_of
 from tacit.methods.parts import Parts, step_count
 from tacit.models import batch_norm, validate
 from tacit.models.sanitization import SanitizationLayer
@@ -65,13 +65,15 @@ def assemble(
     repeatable: bool = True,
     renew: bool = False,
     set_pass: SetPass | None = None,
+    own_loop: bool = False,
 ) -> Steps:
     """Steps that are ready to go, on a new ledger or on the one that is there.
 
     `public` holds records that get no guarantee, to estimate on. `repeatable` says that the loss,
     and whatever else shapes a step outside the recipe, is the library's own, so that a resumed run
     may repeat its steps; a `set_pass` of the user's own is not. `renew` resumes under a new key,
-    because a step could not be repeated.
+    because a step could not be repeated. `own_loop` says that batches pass through a loop of the
+    user's own.
     """
     steps = step_count(recipe, len(records))
     _check_model(model, records, recipe)
@@ -95,6 +97,7 @@ def assemble(
         loss,
         ledger.entries[0].body if ledger else None,
         set_pass,
+        own_loop=own_loop,
     )
     method = build(parts)
     if ledger is None:
@@ -295,6 +298,7 @@ def header_of(
         "title": recipe.title or f"{recipe.model.name} on {recipe.data.name}",
         **promise.as_json(),
         "clipping": clipping_sentence(recipe),
+        "numerics": numerics_of(method),
         "delta": privacy.delta,
         "budget": privacy.epsilon if recipe.method.budgeted else None,
         "planned": events.to_json(method.planned()),

@@ -127,7 +127,7 @@ class PrivateOptimizer:
 
 
 def _laid_like(parameter: Tensor, value: Tensor) -> Tensor:
-    if value.stride() == parameter.stride():
+    if value.stride() == parameter.stride() and value.dtype == parameter.dtype:
         return value
     return torch.empty_like(parameter, requires_grad=False).copy_(value)
 

@@ -66,6 +66,7 @@ class PrivateSteps:
                 optimizer=own,
                 resume=resume,
                 repeatable=False,
+                own_loop=True,
             )
         self._result: Result | None = None
         self._journal = Journal(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tacit.clipping.engines import EngineName
+from tacit.clipping.numerics import NumericsName
 from tacit.data.batches import Augmentation
 from tacit.data.generated import Pictures
 from tacit.models import InitialWeights
@@ -119,6 +120,10 @@ class PrivacyRecipe(Section):
     noise: Positive | None = None
     relation: Relation | None = None
     """Against which change the promise is made; the method's own where none is given."""
+    numerics: NumericsName = "best"
+    """"proven" refuses a run whose sums have no proof for the floating-point program that runs;
+    "best" proves them where that takes no longer, for models with one trained layer, and says of
+    others that their sums are idealised."""
     tuned_on: str = ""
     """In words, for the certificate: what the recipe's settings were tuned on."""
 

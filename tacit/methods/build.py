@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tacit.clipping.numerics import Numerics
 from tacit.config import Recipe
 from tacit.errors import ArgumentError
 from tacit.method_sections import (
@@ -52,7 +53,27 @@ def build(parts: Parts) -> Method:
             f"set_pass is a function, but method {chosen.name!r} as it is set clips no mini-sets of"
             " several records: use method 'batch-clipping' with fewer mini_sets than batch_size"
         )
-    return _BUILDERS[type(chosen)](parts, chosen)
+    method = _BUILDERS[type(chosen)](parts, chosen)
+    if parts.recipe.privacy.numerics == "proven":
+        _refuse_idealised(method)
+    return method
+
+
+def numerics_of(method: Method) -> dict[str, Any]:
+    """What the certificate says about the sums of a method."""
+    found: dict[str, Any] | None = method.promise.details.get("numerics")
+    reason = f"method {method.promise.method!r} has no proof of its sums in floating point"
+    return found or Numerics("idealised", reason).as_json()
+
+
+def _refuse_idealised(method: Method) -> None:
+    found = numerics_of(method)
+    if found["sums"] != "proven":
+        raise ArgumentError(
+            f"numerics is 'proven', but the sums of this run have no proof in floating point:"
+            f" {found['reason']}. Change that, or set privacy.numerics to 'best', and the"
+            " certificate will say that sums are idealised"
+        )
 
 
 def _clips_sets(recipe: Recipe) -> bool:

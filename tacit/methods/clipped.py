@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, ClippedSum, ClippingEngine, LossFunction
+from tacit.clipping.numerics import Numerics
 from tacit.clipping.thresholds import Thresholds
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import Indices
@@ -54,6 +55,8 @@ class Equipment:
     source: RandomSource
     thresholds: Thresholds | None = None
     """What the rule is at each step, where it is not always the same."""
+    numerics: Numerics | None = None
+    """What is known about the sums of the engine."""
 
     def clipped_sum(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> ClippedSum:
         """The clipped sum of a step's records, by the rule of that step."""
@@ -63,11 +66,18 @@ class Equipment:
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the ledger keeps of the clipping: which parameters are clipped together."""
+        """What the ledger keeps of the clipping: whether its sums are proven, and which parameters
+        are clipped together."""
+        found: dict[str, Any] = {}
+        if self.numerics is not None:
+            found["numerics"] = self.numerics.as_json()
         if self.thresholds is None or not self.thresholds.apart:
-            return {}
+            return found
         groups = self.thresholds.groups
-        return {"norm_groups": len(groups), "groups": [list(group) for group in groups.members]}
+        return found | {
+            "norm_groups": len(groups),
+            "groups": [list(group) for group in groups.members],
+        }
 
 
 class ClippedMethod(Method):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.clipping.contract import Batch, ClippedSum, Layout, LossFunction, check_losses
+from tacit.clipping.exact.grid import Grid
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler
 from tacit.noise.gaussian import GaussianNoise
@@ -68,12 +69,17 @@ class NoisyLossChange:
         change = after - before
         if test.statistic == "clipped-sum":
             half = test.half_range * scale
-            value = self._clipped(change, self._clip).sum().clamp(-half, half)
+            value = self._exact_sum(self._clipped(change, self._clip)).clamp(-half, half)
         else:
             value = self._clipped(change.sum() / max(len(change), 1), self._clip)
-        clipped = ClippedSum(value.float().view(1), _LAYOUT, (moved,), (1.0,))
+        clipped = ClippedSum(value.view(1), _LAYOUT, (moved,), (1.0,))
         noise = GaussianNoise(self._source, test.noise, purpose="validation noise")
         return float(noise.privatise(clipped, step, 1.0).vector) / scale
+
+    def _exact_sum(self, clipped: Tensor) -> Tensor:
+        """The sum of clipped changes, each truncated to a public grid, without rounding."""
+        unit = Grid.of((self._clip,), self._sampler.records).unit(0)
+        return (clipped / unit).trunc_().sum() * unit
 
     @staticmethod
     def _clipped(change: Tensor, bound: float) -> Tensor:

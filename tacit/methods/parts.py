@@ -11,15 +11,18 @@ from torch import Tensor, nn
 
 from tacit.clipping.contract import ClippingEngine, ClippingRule, LossFunction
 from tacit.clipping.engines import engine_for
+from tacit.clipping.exact.engine import ExactEngine
+from tacit.clipping.exact.rowwise import NotRowwiseError
 from tacit.clipping.groups import Groups
 from tacit.clipping.mini_sets import MiniSetEngine, SetPass, mean_gradient
+from tacit.clipping.numerics import Numerics
 from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Layerwise
 from tacit.clipping.thresholds import NormEstimate, Thresholds, mean_norms
 from tacit.config import Recipe
-from tacit.data.batches import Gatherer, Records
+from tacit.data.batches import Gatherer, Records, TensorRecords
 from tacit.errors import ArgumentError
-from tacit.losses import cross_entropy
+from tacit.losses import cross_entropy, one_record
 from tacit.method_sections import ClippedRecipe
 from tacit.methods.clipped import Equipment
 from tacit.noise.source import RandomSource
@@ -28,6 +31,10 @@ from tacit.privacy.certificate import round_up
 from tacit.privacy.plan import steps_for
 
 _MOST_STEPS = 10_000_000
+_SEVERAL_LAYERS = (
+    "a proof for several layers takes more time, and was not asked for; set privacy.numerics to"
+    " 'proven'"
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Parts:
     """What the ledger of a resumed run promised."""
     set_pass: SetPass | None = None
     """A pass of the user's own over a mini-set."""
+    own_loop: bool = False
+    """Whether batches and losses come from a loop of the user's own."""
 
     def gatherer(self, set_size: int = 1) -> Gatherer:
         """The records, ready to be gathered by index; mini-sets are never cut."""
@@ -77,10 +86,42 @@ class Parts:
         engine: ClippingEngine
         if set_size > 1:
             engine = MiniSetEngine(self.model, rule, set_pass)
+            numerics = Numerics("idealised", "whole mini-sets are clipped, not records")
         else:
-            engine = self.engine(self.model, rule)
+            engine, numerics = self._best_engine(rule)
         gatherer = self.gatherer(set_size)
-        return Equipment(engine, gatherer, self.optimizer, self.source, thresholds)
+        return Equipment(engine, gatherer, self.optimizer, self.source, thresholds, numerics)
+
+    def _best_engine(self, rule: ClippingRule) -> tuple[ClippingEngine, Numerics]:
+        """The engine whose sums are proven, where it covers the run; else the recipe's."""
+        reason = self._outside_the_proof()
+        if not reason:
+            try:
+                exact = ExactEngine(self.model, rule, self.loss, len(self.records))
+                with torch.random.fork_rng(devices=[]):
+                    exact.check(one_record(self.records)[0])
+            except NotRowwiseError as error:
+                reason = str(error)
+            else:
+                if self.recipe.privacy.numerics == "proven" or len(exact.layers) == 1:
+                    return exact, Numerics("proven", layers=exact.layers)
+                reason = _SEVERAL_LAYERS
+        return self.engine(self.model, rule), Numerics("idealised", reason)
+
+    def _outside_the_proof(self) -> str:
+        """What, apart from the model, keeps sums from being proven; empty if nothing does."""
+        run, training = self.recipe.run, self.recipe.training
+        if self.own_loop:
+            return "batches and losses come from a loop of your own; use tacit.fit"
+        if self.loss is not cross_entropy:
+            return "the loss is a function of your own; use tacit.cross_entropy"
+        if not isinstance(self.records, TensorRecords):
+            return "records come from a Dataset of your own; give tensors or arrays"
+        if training.views > 1:
+            return f"training.views is {training.views}; set it to 1"
+        if run.engine != "fast":
+            return f"run.engine is {run.engine!r}; leave it out"
+        return ""
 
     def thresholds(self, method: ClippedRecipe, set_size: int) -> Thresholds:
         """How the recipe clips, step by step."""

@@ -52,7 +52,7 @@ class WordWeights(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         summed: Tensor = self.embedding(ids)
-        return summed / _length(ids).sqrt()
+        return summed / words_of(ids).sqrt()
 
 
 class Recurrent(nn.Module):
@@ -67,7 +67,7 @@ class Recurrent(nn.Module):
         outputs, _ = self.lstm(self.embedding(ids))
         present = (ids != 0).unsqueeze(2).to(outputs.dtype)
         summed: Tensor = (outputs * present).sum(1)
-        return summed / _length(ids)
+        return summed / words_of(ids)
 
 
 def _bag(tokens: int, width: int, mode: str) -> nn.EmbeddingBag:
@@ -76,7 +76,8 @@ def _bag(tokens: int, width: int, mode: str) -> nn.EmbeddingBag:
     return nn.EmbeddingBag(tokens, width, mode=mode, padding_idx=0)
 
 
-def _length(ids: Tensor) -> Tensor:
+def words_of(ids: Tensor) -> Tensor:
+    """How many tokens of each text are words and not padding, at least 1."""
     return (ids != 0).sum(1, keepdim=True).clamp_min(1).float()
 
 

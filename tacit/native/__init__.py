@@ -5,12 +5,15 @@ turns them off.
 """
 
 from tacit.native.affine import Layer
+from tacit.native.exact import ExactProduct, ExactProducts
 from tacit.native.library import TAG_KEY_WORDS, Library
 from tacit.native.loading import active, available, limited_to
 from tacit.native.products import Product, Products, Rows, readable, rows_of
 
 __all__ = [
     "TAG_KEY_WORDS",
+    "ExactProduct",
+    "ExactProducts",
     "Layer",
     "Library",
     "Product",

@@ -9,6 +9,7 @@ from tacit.native import structures
 from tacit.native.affine import Affine
 from tacit.native.calls import check, packed
 from tacit.native.convolutions import Convolutions
+from tacit.native.exact import Exact
 from tacit.native.noise import Noise
 from tacit.native.products import Products
 from tacit.native.selections import Selections
@@ -17,7 +18,7 @@ _TAG_PIECE = 4 * 4096
 TAG_KEY_WORDS = 4096 + 3 * 32
 
 
-class Library(Affine, Convolutions, Noise, Selections):
+class Library(Affine, Convolutions, Exact, Noise, Selections):
     """The compiled kernels for one instruction set.
 
     As many threads work as torch uses, in torch's own OpenMP runtime.

@@ -15,7 +15,7 @@ from tacit.native import structures
 from tacit.native.library import Library
 
 _PATH = Path(__file__).with_name("kernels.so")
-_VERSION = 12
+_VERSION = 13
 
 
 @functools.cache

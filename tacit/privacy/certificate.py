@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 SHOWN_RELATIONS = (Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE)
 _COPIED = (
-    *("budget", "method", "released", "sampling", "steps", "proof", "clipping"),
+    *("budget", "method", "released", "sampling", "steps", "proof", "clipping", "numerics"),
     *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
     *("mechanism", "sensitivity_squared", "norm_groups", "mini_sets"),

@@ -16,7 +16,7 @@ def as_text(certificate: Json) -> str:
         lines = [*title, *textwrap.wrap(certificate["verdict"], 92), ""]
     if certificate.get("noise"):
         lines += [*textwrap.wrap(certificate["noise"], 92), ""]
-    lines += _three_numbers(certificate)
+    lines += _numerics_lines(certificate) + _three_numbers(certificate)
     for key, heading in _SECTIONS:
         value = certificate.get(key)
         if value:
@@ -76,6 +76,16 @@ def _in_words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in value.items())
     return str(value)
+
+
+def _numerics_lines(certificate: Json) -> list[str]:
+    """Whether sums are proven as they are computed, among the first things to read."""
+    numerics = certificate.get("numerics")
+    if not numerics or not certificate["guarantee"]:
+        return []
+    because = f"; because {numerics['reason']}" if numerics.get("reason") else ""
+    sentence = f"Sums {numerics['sums']}: {numerics['meaning']}{because}."
+    return [*textwrap.wrap(sentence, 92), ""]
 
 
 def _three_numbers(certificate: Json) -> list[str]:

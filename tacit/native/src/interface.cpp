@@ -44,7 +44,7 @@ struct Range {
 extern "C" {
 
 // Changes with the functions below, so that a library left over from another version is noticed.
-std::int32_t tacit_version() { return 12; }
+std::int32_t tacit_version() { return 13; }
 
 std::int32_t tacit_levels() {
 #ifdef TACIT_X86

@@ -103,6 +103,24 @@ struct Outer {
     std::int64_t kept, shift_kept;
 };
 
+// The same in whole numbers, times a power of two for each group of norms, that doubles hold exactly: sums are added to
+// total and shift. `across` holds a squared norm of x for each record, which is written with the squares.
+struct Exact {
+    const float *x, *g;
+    double *total, *shift, *across;
+    std::int64_t inputs, outputs;
+    std::int64_t x_stride, g_stride;
+    std::int64_t column, shift_column;
+    std::int64_t exponent, shift_exponent;  // a record's clipped gradient is at most 2^exponent long
+    std::int64_t bits, input_bits;          // of a record's gradient, and of its inputs
+};
+
+// Clipping factors are multiplied by this, which covers the rounding of norms and factors.
+constexpr double kFactorSlack = 1.0 - 1.0 / (1 << 20);
+
+// Inputs that are truncated at once.
+constexpr int kExactColumns = 64;
+
 // Rows of x times a matrix, y[r, c] = sum over k of x[r, k] matrix[k, c], or matrix[c, k] if turned; then, each unless null or zero,
 // a shift is added, what is below zero becomes zero, and so does all that is not above zero in `above`.
 struct Affine {
@@ -213,6 +231,17 @@ struct Kernels {
     void (*outer_sum)(const Outer &, const float *factors, std::int64_t groups, std::int64_t first,
                       std::int64_t last, std::int64_t first_record, std::int64_t records,
                       float *scratch);
+    // Adds one record's squared norms to the columns of `squares`.
+    void (*exact_squares)(const Exact *, std::int64_t count, std::int64_t record, double *squares);
+    // Doubles of scratch memory that exact_sum needs.
+    std::int64_t (*exact_scratch)(std::int64_t records, std::int64_t outputs);
+    // The sum of the shift over so many records.
+    void (*exact_shift)(const Exact &, const double *factors, std::int64_t groups,
+                        std::int64_t records);
+    // The sums of outputs first to last and inputs first_column to last_column.
+    void (*exact_sum)(const Exact &, const double *factors, std::int64_t groups, std::int64_t first,
+                      std::int64_t last, std::int64_t first_column, std::int64_t last_column,
+                      std::int64_t first_record, std::int64_t records, double *scratch);
     // Columns first to last of an affine map, with scratch for kAffineTerms of kAffineColumns.
     void (*affine)(const Affine &, std::int64_t first, std::int64_t last, float *scratch);
     // Floats of scratch memory that convolved needs, and of weights and bias packed for it.

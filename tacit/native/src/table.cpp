@@ -46,6 +46,11 @@ void pack_forward(const Planar &, const Taps &, const float *, const float *, fl
 void convolved(const Planar &, const float *, const float *, float *, float *);
 void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                std::int64_t, float *);
+void exact_squares(const Exact *, std::int64_t, std::int64_t, double *);
+std::int64_t exact_scratch(std::int64_t, std::int64_t);
+void exact_shift(const Exact &, const double *, std::int64_t, std::int64_t);
+void exact_sum(const Exact &, const double *, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+               std::int64_t, std::int64_t, std::int64_t, double *);
 void affine(const Affine &, std::int64_t, std::int64_t, float *);
 void rectify(const float *, std::int64_t, float *, std::uint32_t *);
 void rectify_back(const float *, std::int64_t, const std::uint32_t *, float *);
@@ -86,6 +91,10 @@ extern const Kernels TACIT_NAMED(TACIT_LEVEL) = {
     TACIT_LEVEL::outer_squares,
     TACIT_LEVEL::outer_scratch,
     TACIT_LEVEL::outer_sum,
+    TACIT_LEVEL::exact_squares,
+    TACIT_LEVEL::exact_scratch,
+    TACIT_LEVEL::exact_shift,
+    TACIT_LEVEL::exact_sum,
     TACIT_LEVEL::affine,
     TACIT_LEVEL::convolved_scratch,
     TACIT_LEVEL::forward_weights_size,
