@@ -121,6 +121,9 @@ class PrivacyRecipe(Section):
     """Against which change the promise is made; the method's own where none is given."""
     tuned_on: str = ""
     """In words, for the certificate: what the recipe's settings were tuned on."""
+    assume_independent: bool = False
+    """Do not check that no record's loss or gradient depends on another record; the certificate
+    says that it is assumed."""
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ This is the lower level for people's own loops, and what `tacit.fit` itself driv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import torch
@@ -14,7 +14,8 @@ from dp_accounting import DpEvent
 from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
-from tacit.errors import ArgumentError, BudgetError, RunError
+from tacit.errors import ArgumentError, BudgetError, MixedRecordsError, RunError
+from tacit.independence import IndependenceGuard
 from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
@@ -38,7 +39,7 @@ class Steps:
         ledger: Ledger,
         source: RandomSource,
         generation: int,
-        check: Callable[[LossFunction], None],
+        guard: IndependenceGuard,
     ) -> None:
         self.method = method
         self.state = state
@@ -55,7 +56,7 @@ class Steps:
         self._asked = -1, True
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
-        self._check = check
+        self._guard = guard
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -117,15 +118,19 @@ class Steps:
         if self._pending is None:
             raise ArgumentError("step was called without a batch: iterate over the steps first")
         pending, self._pending = self._pending, None
-        self._take(loss, pending if batch is None else _cut(batch, pending))
+        if batch is not None:
+            cut = _cut(batch, pending)
+            self._guard.check_batch(_equal(cut, pending))
+            pending = cut
+        self._take(loss, pending)
 
     def _take(self, loss: LossFunction, batches: tuple[Batch, ...] | None) -> None:
         if self._interrupted:
             raise RunError(
                 "the last step was interrupted half way; continue from the last save with resume"
             )
-        self._check(loss)
         step = self.state.step
+        self._check(loss, step, batches)
         self._interrupted = True
         self._pay(step)
         with torch.random.fork_rng(devices=[]):
@@ -137,6 +142,17 @@ class Steps:
             self.state.average.update(self.state.model, step)
         self.state.step = step + 1
         self._interrupted = False
+
+    def _check(self, loss: LossFunction, step: int, batches: tuple[Batch, ...] | None) -> None:
+        """Refuse a loss or model that mixes records. If steps were taken before, their charges did
+        not cover what they released, so the ledger says that the run cannot be certified."""
+        try:
+            self._guard(loss, step, lambda: self.method.draw(step) if batches is None else batches)
+        except MixedRecordsError:
+            if self._spent:
+                self._interrupted = True
+                self.ledger.append("mixed", {"step": step})
+            raise
 
     def _admitted(self) -> bool:
         """Whether the method goes on: asked once for each step, as it may take time."""
@@ -165,6 +181,14 @@ def _joined(pieces: tuple[Batch, ...]) -> Batch:
     if not pieces:
         return ()
     return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+
+
+def _equal(some: tuple[Batch, ...], others: tuple[Batch, ...]) -> bool:
+    """Whether two sequences of micro-batches hold the same values."""
+    return len(some) == len(others) and all(
+        len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def _reseed(seed: int, model: nn.Module) -> None:

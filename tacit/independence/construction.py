@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as global_state
 
+from tacit.data.patches import PatchFeatures
 from tacit.models import networks, normalised_networks, sanitized_networks
 from tacit.models.sanitization import SanitizationLayer
 
@@ -133,18 +134,24 @@ _ELEMENTWISE: Iterable[type[nn.Module]] = (
     *(nn.Dropout, nn.AlphaDropout, networks.TemperedSigmoid),
 )
 _SPATIAL: tuple[tuple[type[nn.Module], ...], ...] = (
-    (nn.Conv1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d)
-    + (nn.ConvTranspose1d, nn.ZeroPad1d, nn.ConstantPad1d, nn.ReflectionPad1d)
-    + (nn.ReplicationPad1d, nn.CircularPad1d, nn.Dropout1d),
-    (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
-    + (nn.ConvTranspose2d, nn.ZeroPad2d, nn.ConstantPad2d, nn.ReflectionPad2d)
-    + (nn.ReplicationPad2d, nn.CircularPad2d, nn.Dropout2d, nn.PixelShuffle, nn.Softmax2d),
-    (nn.Conv3d, nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d)
-    + (nn.ConvTranspose3d, nn.ZeroPad3d, nn.ConstantPad3d, nn.ReflectionPad3d)
-    + (nn.ReplicationPad3d, nn.CircularPad3d, nn.Dropout3d),
+    (
+        *(nn.Conv1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d),
+        *(nn.ConvTranspose1d, nn.ZeroPad1d, nn.ConstantPad1d, nn.ReflectionPad1d),
+        *(nn.ReplicationPad1d, nn.CircularPad1d, nn.Dropout1d),
+    ),
+    (
+        *(nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+        *(nn.ConvTranspose2d, nn.ZeroPad2d, nn.ConstantPad2d, nn.ReflectionPad2d),
+        *(nn.ReplicationPad2d, nn.CircularPad2d, nn.Dropout2d, nn.PixelShuffle, nn.Softmax2d),
+    ),
+    (
+        *(nn.Conv3d, nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d),
+        *(nn.ConvTranspose3d, nn.ZeroPad3d, nn.ConstantPad3d, nn.ReflectionPad3d),
+        *(nn.ReplicationPad3d, nn.CircularPad3d, nn.Dropout3d),
+    ),
 )
 _RULES: dict[type[nn.Module], Rule | None] = {
-    **{kind: _same for kind in _ELEMENTWISE},
+    **dict.fromkeys(_ELEMENTWISE, _same),
     **{kind: _exactly(3 + n) for n, kinds in enumerate(_SPATIAL) for kind in kinds},
     nn.Sequential: None,
     nn.Linear: _at_least(2),
@@ -170,6 +177,7 @@ _RULES: dict[type[nn.Module], Rule | None] = {
     normalised_networks.ResidualBlock: _exactly(4),
     sanitized_networks.ResidualBlock: _exactly(4),
     SanitizationLayer: _exactly(2),
+    PatchFeatures: lambda _, dims: 2 if dims == 4 else None,
 }
 _KNOWN: dict[type[nn.Module], tuple[Callable[..., Any], Rule | None]] = {
     kind: (kind.forward, rule) for kind, rule in _RULES.items()

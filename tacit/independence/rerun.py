@@ -24,8 +24,9 @@ from tacit.structure import Structure
 
 WAYS_OUT = (
     "compute every record's loss from that record alone (pad to a fixed length, normalise within"
-    " the record); or set engine='reference', which runs every record by itself; or, if you know"
-    " that records are independent, set assume_independent=True, which the certificate will say"
+    " the record); or set engine='reference' or 'loop', which run every record by itself; or, if"
+    " you know that records are independent, set assume_independent=True, which the certificate"
+    " will say"
 )
 _ROTATION = 7919
 """A prime that is larger than most batches: the record that stays is another one in every turn."""
@@ -79,7 +80,7 @@ class Rerun:
                 replaced = kind.around(batch, kept, turn, vocabulary)
                 try:
                     found = self._result(loss, replaced, record, world)
-                except MixedRecordsError:
+                except ModelError:
                     raise
                 except (RuntimeError, ValueError, IndexError, ArithmeticError) as error:
                     if not kind.finite:
@@ -253,9 +254,7 @@ class _OneRecord:
 class _Collector:
     """A forward hook that keeps some rows of a module's output."""
 
-    def __init__(
-        self, name: str, rows: int, kept: slice, seen: list[tuple[str, Tensor]]
-    ) -> None:
+    def __init__(self, name: str, rows: int, kept: slice, seen: list[tuple[str, Tensor]]) -> None:
         self._name, self._rows, self._kept, self._seen = name, rows, kept, seen
 
     def __call__(self, module: nn.Module, inputs: object, output: object) -> None:
