@@ -19,7 +19,13 @@ from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ModelError, RunError
-from tacit.independence import Independence, IndependenceGuard, Tier, independence_of
+from tacit.independence import (
+    Independence,
+    IndependenceGuard,
+    Tier,
+    check_resumed,
+    independence_of,
+)
 from tacit.losses import cross_entropy, one_record
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method, Promise
@@ -81,7 +87,7 @@ def assemble(
     bits = _bits(model, records, public) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
     if ledger is not None:
-        _check_independence(run, ledger, independence)
+        check_resumed(run.path, ledger.entries, independence)
     source, generation, replay = _source(recipe, run, bits, resume)
     if ledger is not None and replay:
         _check_key(run, ledger, source)
@@ -158,21 +164,6 @@ def _refuse_sanitization(model: nn.Module, recipe: Recipe) -> None:
                 f" {recipe.method.name!r} has no use for and does not account for; use method"
                 " 'sanitization', or a model without the layer"
             )
-
-
-def _check_independence(run: RunDir, ledger: Ledger, now: Independence | None) -> None:
-    """Refuse to go on where records were seen to mix, or on another tier than was promised."""
-    if any(entry.kind == "mixed" for entry in ledger.entries):
-        raise RunError(
-            f"{run.path}: records were seen to influence each other after steps had been taken, so"
-            " the run cannot be certified; start a new one with a model that keeps them apart"
-        )
-    promised = ledger.entries[0].body.get("independence")
-    if promised and now and not promised.startswith(f"{now.tier.value}:"):
-        raise RunError(
-            f"{run.path}: records were independent {promised.partition(':')[0]!r} when the run was"
-            f" started and would now be {now.tier.value!r}; resume with the same model and loss"
-        )
 
 
 def with_public(facts: Facts, public: Records | None) -> Facts:

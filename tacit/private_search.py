@@ -122,11 +122,9 @@ class PrivateSearch:
         ready, first = self.ready, recipes[0]
         method = self.method(first, first.privacy.noise or 1.0)
         facts = with_public(ready.facts, ready.public)
+        networks = [(each, replace(ready, recipe=each).network(0)) for each in recipes]
         weakest = weakest_of(
-            independence_of(
-                replace(ready, recipe=each).network(0), ready.train, each, own_inputs=True
-            )
-            for each in recipes
+            independence_of(net, ready.train, each, own_inputs=True) for each, net in networks
         )
         written = header_of(self.recipe, method, ready.train, key, facts, weakest)
         return written | {

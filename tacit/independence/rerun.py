@@ -7,9 +7,8 @@ other records. What this detects and what it cannot: docs/proofs/independence.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,11 @@ WAYS_OUT = (
     " the record); or set engine='reference' or 'loop', which run every record by itself; or, if"
     " you know that records are independent, set assume_independent=True, which the certificate"
     " will say"
+)
+_NOT_REPEATABLE = (
+    "whether records are independent cannot be checked: two passes over the same batch differ,"
+    " though torch's generators were seeded alike; draw random numbers from torch's default"
+    " generators only, or set assume_independent=True, which the certificate will say"
 )
 _ROTATION = 7919
 """A prime that is larger than most batches: the record that stays is another one in every turn."""
@@ -72,36 +76,31 @@ class Rerun:
         vocabulary = Vocabulary.of(self._model)
         record = self._kept_record(batch, turn, vocabulary)
         kept = slice(record * self._views, (record + 1) * self._views)
+        replaced = [(kind, kind.around(batch, kept, turn, vocabulary)) for kind in replacements]
         with self._undisturbed() as world:
-            if self._engine is None:
-                self._result(loss, batch, record, world)  # algorithms are chosen in the first pass
-            real = self._result(loss, batch, record, world)
-            for kind in replacements:
-                replaced = kind.around(batch, kept, turn, vocabulary)
-                try:
-                    found = self._result(loss, replaced, record, world)
-                except ModelError:
-                    raise
-                except (RuntimeError, ValueError, IndexError, ArithmeticError) as error:
-                    if not kind.finite:
-                        continue  # a model may refuse values that no record holds
-                    raise ModelError(
-                        "whether records are independent cannot be checked: the model or the loss"
-                        f" fails with {type(error).__name__} when the other records of a batch are"
-                        f" {kind.name}; {WAYS_OUT}"
-                    ) from error
-                if not found.equals(real, exactly=kind.finite):
-                    if not self._result(loss, batch, record, world).equals(real, exactly=True):
-                        raise ModelError(
-                            "whether records are independent cannot be checked: two passes over the"
-                            " same batch differ, though torch's generators were seeded alike;"
-                            " draw random numbers from torch only, or set assume_independent=True"
-                        )
-                    seen = self._first_difference(loss, (batch, replaced), kept, world)
+            first = self._engine is None
+
+            def loss_of(some: Batch) -> Tensor:
+                return self._losses(loss, some, world)[kept].clone()
+
+            def gradient_of(some: Batch) -> Tensor:
+                return self._gradient(loss, some, record, world)
+
+            for what, compute in (("loss", loss_of), ("gradient", gradient_of)):
+                if first and what == "gradient":
+                    compute(batch)  # algorithms are chosen in the first pass
+                real = compute(batch)
+                for kind, others in replaced:
+                    found = _attempted(compute, others, kind)
+                    if found is None or _agree(found, real, kind.finite or what == "loss"):
+                        continue
+                    if not _equal(compute(batch), real):
+                        raise ModelError(_NOT_REPEATABLE)
+                    seen = self._first_difference(loss, (batch, others), kept, world)
                     raise MixedRecordsError(
-                        f"a record's {found.difference(real)} changes when the other records of its"
-                        f" batch are replaced ({kind.name}), first seen in {seen}: no record's"
-                        f" influence can be bounded; {WAYS_OUT}"
+                        f"a record's {what} changes when the other records of its batch are"
+                        f" replaced ({kind.name}), first seen in {seen}: no record's influence can"
+                        f" be bounded; {WAYS_OUT}"
                     )
 
     def compare_alone(self, loss: LossFunction, batch: Batch) -> None:
@@ -138,18 +137,14 @@ class Rerun:
         empty = (batch[0][:: self._views].reshape(count, -1) == padding).sum(1)
         return int(empty.argmax()) if int(empty.max()) else (turn * _ROTATION + 1) % count
 
-    def _result(self, loss: LossFunction, batch: Batch, record: int, world: World) -> _Result:
-        losses = self._losses(loss, batch, world)
+    def _gradient(self, loss: LossFunction, batch: Batch, record: int, world: World) -> Tensor:
         world.restore()
         self._rule.chosen, self._rule.passed = record, 0
         if self._engine is None:
             self._engine = FastEngine(
                 self._model, self._rule, deterministic=True, memory_ceiling=self._memory_ceiling
             )
-        gradient = self._engine.clipped_sum(loss, [batch], self._views).spend()
-        world.restore()
-        rows = slice(record * self._views, (record + 1) * self._views)
-        return _Result(losses[rows].clone(), gradient)
+        return self._engine.clipped_sum(loss, [batch], self._views).spend()
 
     def _losses(self, loss: LossFunction, batch: Batch, world: World) -> Tensor:
         world.restore()
@@ -202,26 +197,30 @@ class Rerun:
         return "the loss function or a backward pass"
 
 
-@dataclass(frozen=True)
-class _Result:
-    """Loss and gradient of one record."""
+def _attempted(
+    compute: Callable[[Batch], Tensor], batch: Batch, kind: Replacement
+) -> Tensor | None:
+    """What is computed among public rows; None where a model refuses values that no record has."""
+    try:
+        return compute(batch)
+    except ModelError:
+        raise
+    except (RuntimeError, ValueError, IndexError, ArithmeticError) as error:
+        if not kind.finite:
+            return None
+        raise ModelError(
+            "whether records are independent cannot be checked: the model or the loss fails with"
+            f" {type(error).__name__} when the other records of a batch are replaced ({kind.name});"
+            f" {WAYS_OUT}"
+        ) from error
 
-    loss: Tensor
-    gradient: Tensor
 
-    def equals(self, real: _Result, *, exactly: bool) -> bool:
-        """`exactly`: the gradient too; otherwise up to rounding, as kernels treat batches with
-        non-finite values in another order."""
-        if not _equal(self.loss, real.loss):
-            return False
-        if exactly:
-            return _equal(self.gradient, real.gradient)
-        scale = float(real.gradient.abs().max())
-        return torch.allclose(self.gradient, real.gradient, rtol=1e-5, atol=1e-5 * scale)
-
-    def difference(self, real: _Result) -> str:
-        """What differs."""
-        return "gradient" if _equal(self.loss, real.loss) else "loss"
+def _agree(found: Tensor, real: Tensor, exactly: bool) -> bool:
+    """Equal to the last bit; if not `exactly`, up to rounding, as kernels take another order of
+    summation where a batch holds non-finite values."""
+    if exactly:
+        return _equal(found, real)
+    return torch.allclose(found, real, rtol=1e-5, atol=1e-5 * float(real.abs().max()))
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
