@@ -53,29 +53,39 @@ class _Unknown(Exception):
 def _traverse(module: nn.Module, name: str, dims: int) -> int:
     """Dimensions of the module's output."""
     kind = type(module)
-    where = f"layer {name!r} ({kind.__name__})" if name else f"the model ({kind.__name__})"
     known = _KNOWN.get(kind)
     if known is None:
-        raise _Unknown(f"{where} is not one of the layers that are known to keep records apart")
+        raise _Unknown(
+            f"{_named(module, name)} is not one of the layers that are known to keep records apart"
+        )
     forward, rule = known
-    if kind.forward is not forward or "forward" in vars(module):
-        raise _Unknown(f"the forward method of {where} was replaced")
-    if any(getattr(module, hooks) for hooks in _HOOKS):
-        raise _Unknown(f"{where} has a hook")
-    if any(type(p) is not nn.Parameter for p in module._parameters.values() if p is not None):
-        raise _Unknown(f"{where} has a parameter of a type of its own")
-    for parts in _BRANCHES.get(kind, (module._modules,)):
-        ends = dims
-        for part in parts:
-            child = module._modules[part]
-            if child is not None:
-                ends = _traverse(child, f"{name}.{part}" if name else part, ends)
+    own = vars(module)
+    if kind.forward is not forward or "forward" in own:
+        raise _Unknown(f"the forward method of {_named(module, name)} was replaced")
+    for hooks in _HOOKS:
+        if own[hooks]:
+            raise _Unknown(f"{_named(module, name)} has a hook")
+    for parameter in own["_parameters"].values():
+        if parameter is not None and type(parameter) is not nn.Parameter:
+            raise _Unknown(f"{_named(module, name)} has a parameter of a type of its own")
+    ends = dims
+    children = own["_modules"]
+    if children:
+        for parts in _BRANCHES.get(kind, (children,)):
+            ends = dims
+            for part in parts:
+                ends = _traverse(children[part], f"{name}.{part}" if name else part, ends)
     if rule is None:
         return ends
-    after: int | None = rule(module, dims)
+    after = rule(module, dims)
     if after is None:
-        raise _Unknown(f"{where} does not keep records apart on {dims} dimensions")
+        raise _Unknown(f"{_named(module, name)} does not keep records apart on {dims} dimensions")
     return after
+
+
+def _named(module: nn.Module, name: str) -> str:
+    kind = type(module).__name__
+    return f"layer {name!r} ({kind})" if name else f"the model ({kind})"
 
 
 def _same(_: nn.Module, dims: int) -> int | None:

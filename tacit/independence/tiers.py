@@ -22,7 +22,7 @@ from tacit.losses import one_record
 from tacit.method_sections import ClippedRecipe, SelectiveRecipe
 from tacit.privacy.ledger import Entry
 
-CHECK_EVERY = 256
+CHECK_EVERY = 512
 """Steps between checks of a loss that has passed its first one."""
 
 

@@ -41,6 +41,11 @@ def _kinds(run: Path) -> list[str]:
     return [entry.kind for entry in ledger.read(run / "ledger.jsonl")]
 
 
+def _draw_weights(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        module.reset_parameters()
+
+
 def _network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
 
@@ -53,6 +58,8 @@ def _network() -> nn.Sequential:
 def test_mixing_models_are_refused_before_anything_is_charged(
     model: nn.Module, data: Batch, tmp_path: Path
 ) -> None:
+    torch.manual_seed(0)
+    model.apply(_draw_weights)
     with pytest.raises(MixedRecordsError):
         tacit.fit(model, data, out=tmp_path / "fit", **_SETTINGS)
     steps = tacit.PrivateSteps(model, data, out=tmp_path / "own", **_SETTINGS)
