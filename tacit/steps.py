@@ -102,7 +102,8 @@ class Steps:
     def __iter__(self) -> Iterator[Batch]:
         """The drawn batch of each step, for loops of one's own; call `step` once for each.
 
-        A batch may be changed record by record, but records must not be mixed or left out.
+        Change records inside the loss function: a changed batch is refused by `step`, unless
+        independence of records is assumed.
         """
         while self.remaining:
             self._pending = tuple(self.method.draw(self.state.step))
@@ -114,7 +115,8 @@ class Steps:
                 )
 
     def step(self, loss: LossFunction, batch: Batch | None = None) -> None:
-        """One private update on the batch just drawn, or on `batch` made from it."""
+        """One private update on the batch just drawn, or on an equal `batch`; on one made from it
+        only where independence of records is assumed."""
         if self._pending is None:
             raise ArgumentError("step was called without a batch: iterate over the steps first")
         pending, self._pending = self._pending, None
