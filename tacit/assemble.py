@@ -20,7 +20,14 @@ from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ModelError, ReplayError, RunError
-from tacit.losses import LossCheck, cross_entropy, one_record
+from tacit.independence import (
+    Independence,
+    IndependenceGuard,
+    Tier,
+    check_resumed,
+    independence_of,
+)
+from tacit.losses import cross_entropy, one_record
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method, Promise
 from tacit.methods.build import build, clipping_sentence, numerics_of
@@ -77,11 +84,15 @@ def assemble(
     """
     steps = step_count(recipe, len(records))
     _check_model(model, records, recipe)
+    independence = independence_of(model, records, recipe, own_inputs=repeatable)
+    guard = IndependenceGuard(model, records, recipe, independence)
     own_inputs = (
         repeatable and optimizer is None and set_pass is None and isinstance(records, TensorRecords)
     )
     bits = _bits(model, records, public) if own_inputs and recipe.run.deterministic else None
     ledger = _opened_ledger(recipe, run) if resume else None
+    if ledger is not None:
+        check_resumed(run.path, ledger.entries, independence)
     source, generation, replay = _source(recipe, run, bits, ledger, renew)
     memory: dict[str, Tensor] = {}
     own = private_optimizer(recipe, model, steps, memory, optimizer)
@@ -103,11 +114,13 @@ def assemble(
     if ledger is None:
         run.write(run.recipe, recipe.as_toml().encode())
         run.save_key(source, generation, bits)
-        header = header_of(recipe, method, records, source, with_public(facts, public))
+        header = header_of(
+            recipe, method, records, source, with_public(facts, public), independence
+        )
         book = Ledger.create(run.ledger, header)
         state.history["ledger_head"] = book.head
         run.save_checkpoint(state.snapshot())
-        return Steps(method, state, book, source, generation, _loss_check(model, records, recipe))
+        return Steps(method, state, book, source, generation, guard)
     _restore(run, state, ledger)
     ledger.append(
         "resume",
@@ -118,7 +131,7 @@ def assemble(
             "key": source.fingerprint,
         },
     )
-    return Steps(method, state, ledger, source, generation, _loss_check(model, records, recipe))
+    return Steps(method, state, ledger, source, generation, guard)
 
 
 def described(
@@ -153,11 +166,6 @@ def _refuse_sanitization(model: nn.Module, recipe: Recipe) -> None:
                 f" {recipe.method.name!r} has no use for and does not account for; use method"
                 " 'sanitization', or a model without the layer"
             )
-
-
-def _loss_check(model: nn.Module, records: Records, recipe: Recipe) -> LossCheck:
-    across = recipe.method.layers_across_records(recipe.training.batch_size)
-    return LossCheck(model, records, alone=across == "refused")
 
 
 def with_public(facts: Facts, public: Records | None) -> Facts:
@@ -278,7 +286,12 @@ def _public_labels(promise: Promise) -> tuple[str, ...]:
 
 
 def header_of(
-    recipe: Recipe, method: Method, records: Records, source: RandomSource, facts: Facts
+    recipe: Recipe,
+    method: Method,
+    records: Records,
+    source: RandomSource,
+    facts: Facts,
+    independence: Independence | None = None,
 ) -> dict[str, Any]:
     """The ledger's first entry: everything that the certificate will say."""
     privacy, promise = recipe.privacy, method.promise
@@ -289,6 +302,8 @@ def header_of(
             f"delta is {privacy.delta:g}, at least one over the number of records: it permits"
             " giving away a whole record; choose it well below"
         )
+    if independence is not None and independence.tier is Tier.ASSUMED:
+        warnings.append(f"independence of records is {independence}")
     if source.repeatable:
         warnings.append(
             f"randomness came from {source.origin}: whoever knows it can subtract the noise. Train"
@@ -297,6 +312,7 @@ def header_of(
     return {
         "title": recipe.title or f"{recipe.model.name} on {recipe.data.name}",
         **promise.as_json(),
+        "independence": str(independence) if independence else None,
         "clipping": clipping_sentence(recipe),
         "numerics": numerics_of(method),
         "delta": privacy.delta,

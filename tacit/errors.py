@@ -31,6 +31,10 @@ class ModelError(TacitError, ValueError):
     exit_code = 4
 
 
+class MixedRecordsError(ModelError):
+    """A model, loss or batch in which records influence each other's gradients."""
+
+
 class NoProofError(TacitError):
     """A combination for which no proof is known; refused rather than guessed."""
 

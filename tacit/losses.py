@@ -1,4 +1,4 @@
-"""The default loss, and what is checked about a loss before the first record pays for it."""
+"""The default loss, and whether labels are such that it can be computed."""
 
 from __future__ import annotations
 
@@ -9,35 +9,11 @@ from torch import Tensor, nn
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.data.batches import Records
 from tacit.errors import DataError, ModelError
-from tacit.models import validate
 
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     """The default loss, one value per row."""
     return F.cross_entropy(model(batch[0]), batch[-1], reduction="none")
-
-
-class LossCheck:
-    """Checks each loss function once, before any step is charged for it.
-
-    Refuses a loss that mixes records, unless whole mini-sets are clipped and it need not keep them
-    `alone`, and for `cross_entropy` labels that name no output.
-    """
-
-    def __init__(self, model: nn.Module, records: Records, *, alone: bool = True) -> None:
-        self._model = model
-        self._records = records
-        self._like = one_record(records)
-        self._alone = alone
-        self._checked: LossFunction | None = None
-
-    def __call__(self, loss: LossFunction) -> None:
-        if loss is self._checked:
-            return
-        check_labels(self._records, self._model, loss)
-        if self._alone:
-            validate.check_loss(self._model, loss, self._like)
-        self._checked = loss
 
 
 def one_record(records: Records) -> Batch:

@@ -22,6 +22,7 @@ from tacit.assemble import described, header_of, with_public
 from tacit.config import Recipe
 from tacit.errors import ArgumentError, BudgetError, ReplayError, RunError
 from tacit.evaluate import evaluate
+from tacit.independence import independence_of, weakest_of
 from tacit.loop import Result, certified, directory, released, started
 from tacit.losses import cross_entropy
 from tacit.method_sections import PlainRecipe
@@ -124,7 +125,11 @@ class PrivateSearch:
         ready, first = self.ready, recipes[0]
         method = self.method(first, first.privacy.noise or 1.0)
         facts = with_public(ready.facts, ready.public)
-        written = header_of(self.recipe, method, ready.train, key, facts)
+        networks = [(each, replace(ready, recipe=each).network(0)) for each in recipes]
+        weakest = weakest_of(
+            independence_of(net, ready.train, each, own_inputs=True) for each, net in networks
+        )
+        written = header_of(self.recipe, method, ready.train, key, facts, weakest)
         return written | {
             "planned": events.to_json(plan.event),
             "claimed": None,

@@ -84,8 +84,9 @@ class PrivateSteps:
     def step(self, loss: LossFunction, batch: Batch | None = None) -> None:
         """One private update.
 
-        `loss(model, batch)` returns one loss per row. Pass `batch` to use a changed copy of the
-        drawn one: row by row, never mixed.
+        `loss(model, batch)` returns one loss per row. It is checked that no row's loss depends on
+        other records before a loss is first used, so define it once. Records may be changed inside
+        it; a `batch` that differs from the drawn one is accepted only with assume_independent=True.
         """
         if self._result is not None:
             raise ArgumentError("the run is finished and its key erased; start a new one")

@@ -126,6 +126,9 @@ class PrivacyRecipe(Section):
     others that their sums are idealised."""
     tuned_on: str = ""
     """In words, for the certificate: what the recipe's settings were tuned on."""
+    assume_independent: bool = False
+    """Do not check that no record's loss or gradient depends on another record; the certificate
+    says that it is assumed."""
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ This is the lower level for people's own loops, and what `tacit.fit` itself driv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import torch
@@ -14,7 +14,8 @@ from dp_accounting import DpEvent
 from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
-from tacit.errors import ArgumentError, BudgetError, ReplayError, RunError
+from tacit.errors import ArgumentError, BudgetError, MixedRecordsError, ReplayError, RunError
+from tacit.independence import IndependenceGuard
 from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
 from tacit.noise.sums import SumLog
@@ -40,7 +41,7 @@ class Steps:
         ledger: Ledger,
         source: RandomSource,
         generation: int,
-        check: Callable[[LossFunction], None],
+        guard: IndependenceGuard,
     ) -> None:
         self.method = method
         self.state = state
@@ -58,7 +59,7 @@ class Steps:
         self._asked = -1, True
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
-        self._check = check
+        self._guard = guard
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -122,7 +123,8 @@ class Steps:
     def __iter__(self) -> Iterator[Batch]:
         """The drawn batch of each step, for loops of one's own; call `step` once for each.
 
-        A batch may be changed record by record, but records must not be mixed or left out.
+        Change records inside the loss function: a changed batch is refused by `step`, unless
+        independence of records is assumed.
         """
         while self.remaining:
             self._pending = tuple(self.method.draw(self.state.step))
@@ -134,11 +136,16 @@ class Steps:
                 )
 
     def step(self, loss: LossFunction, batch: Batch | None = None) -> None:
-        """One private update on the batch just drawn, or on `batch` made from it."""
+        """One private update on the batch just drawn, or on an equal `batch`; on one made from it
+        only where independence of records is assumed."""
         if self._pending is None:
             raise ArgumentError("step was called without a batch: iterate over the steps first")
         pending, self._pending = self._pending, None
-        self._take(loss, pending if batch is None else _cut(batch, pending))
+        if batch is not None:
+            cut = _cut(batch, pending)
+            self._guard.check_batch(_equal(cut, pending))
+            pending = cut
+        self._take(loss, pending)
         self.sync()
 
     def _take(self, loss: LossFunction, batches: tuple[Batch, ...] | None) -> None:
@@ -146,8 +153,8 @@ class Steps:
             raise RunError(
                 "the last step was interrupted half way; continue from the last save with resume"
             )
-        self._check(loss)
         step = self.state.step
+        self._check(loss, step, batches)
         self._interrupted = True
         self._pay(step)
         self._log.begin(step)
@@ -160,6 +167,17 @@ class Steps:
             self.state.average.update(self.state.model, step)
         self.state.step = step + 1
         self._interrupted = False
+
+    def _check(self, loss: LossFunction, step: int, batches: tuple[Batch, ...] | None) -> None:
+        """Refuse a loss or model that mixes records. If steps were taken before, their charges did
+        not cover what they released, so the ledger says that the run cannot be certified."""
+        try:
+            self._guard(loss, step, lambda: self.method.draw(step) if batches is None else batches)
+        except MixedRecordsError:
+            if self._spent:
+                self._interrupted = True
+                self.ledger.append("mixed", {"step": step})
+            raise
 
     def _admitted(self) -> bool:
         """Whether the method goes on: asked once for each step, as it may take time."""
@@ -194,6 +212,14 @@ def _joined(pieces: tuple[Batch, ...]) -> Batch:
     if not pieces:
         return ()
     return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+
+
+def _equal(some: tuple[Batch, ...], others: tuple[Batch, ...]) -> bool:
+    """Whether two sequences of micro-batches hold the same values."""
+    return len(some) == len(others) and all(
+        len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def _reseed(seed: int, model: nn.Module) -> None:

@@ -64,7 +64,12 @@ def test_ones_own_optimizer_and_changed_batches(tmp_path: Path, records: TensorR
     model = small_model()
     optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01)
     steps = tacit.PrivateSteps(
-        model, records, optimizer=optimizer, recipe=small_recipe(), out=tmp_path / "run"
+        model,
+        records,
+        optimizer=optimizer,
+        recipe=small_recipe(),
+        assume_independent=True,
+        out=tmp_path / "run",
     )
     for batch in steps:
         changed = (batch[0] * 2, batch[1]) if batch else None

@@ -36,7 +36,7 @@ from tacit.clipping.layers.validation import (
 )
 from tacit.clipping.layers.watching import UnreadableError, Watch
 from tacit.clipping.layers.world import World
-from tacit.errors import ModelError
+from tacit.errors import MixedRecordsError, ModelError
 from tacit.structure import Structure
 
 DEFAULT_MEMORY_CEILING = 512 << 20
@@ -224,7 +224,7 @@ class FastEngine:
                 elif recording.moved and "" not in self._units:
                     self._enclose([error.use.name], "its rows are picked by their content")
                 else:
-                    raise ModelError(
+                    raise MixedRecordsError(
                         "the loss of one record depends on other records, seen at"
                         f" {error.use.name!r}: no record's influence can be bounded; remove what"
                         " mixes records, or give the batch a dimension of its own"

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tacit.clipping.contract import Batch, LossFunction, check_losses
 from tacit.errors import ModelError
 from tacit.models.sanitization import SanitizationLayer
 
@@ -55,34 +54,6 @@ def check(model: nn.Module, like: Tensor | None = None, *, whole_sets: bool = Fa
     if found:
         listed = "\n  ".join(str(finding) for finding in found)
         raise ModelError(f"this model cannot be trained privately as it is:\n  {listed}")
-
-
-def check_loss(model: nn.Module, loss: LossFunction, like: Batch) -> None:
-    """Raise ModelError where a made-up record's loss changes with its company.
-
-    Run on a copy with shaken weights, so that a layer that starts at zero hides nothing. Catches
-    batch statistics behind `detach`, in the model or in the loss.
-    """
-    probe = _probe_copy(model)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        for parameter in probe.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        features = _made_up(probe, like[0])
-        rest = [part[:1].expand(_PROBE_RECORDS, *part.shape[1:]).clone() for part in like[1:]]
-        batch = (features, *(torch.zeros_like(part) for part in rest))
-        together = check_losses(loss(probe, batch), _PROBE_RECORDS)
-        again = loss(probe, batch)
-        alone = [
-            loss(probe, tuple(part[i : i + 1] for part in batch)) for i in range(len(together))
-        ]
-    if not torch.allclose(together, again):
-        return  # Random beyond dropout: rows cannot be compared.
-    if not torch.allclose(together, torch.cat(alone), rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise ModelError(
-            "a record's loss changes when other records join its batch; compute the loss from each"
-            " record alone, without statistics of the batch"
-        )
 
 
 def mended(model: nn.Module) -> nn.Module:

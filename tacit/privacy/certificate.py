@@ -23,7 +23,8 @@ Json = dict[str, Any]
 
 SHOWN_RELATIONS = (Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE)
 _COPIED = (
-    *("budget", "method", "released", "sampling", "steps", "proof", "clipping", "numerics"),
+    *("independence", "numerics", "budget", "method", "released", "sampling", "steps", "proof"),
+    "clipping",
     *("treated_as_public", "not_covered", "tuning", "randomness", "warnings"),
     *("noise_multiplier", "sampling_probability", "expected_batch_size", "records"),
     *("mechanism", "sensitivity_squared", "norm_groups", "mini_sets"),
@@ -93,6 +94,11 @@ def issue(
     """
     if not entries or entries[0].kind != "promise":
         raise LedgerError("the ledger does not start with a promise; it was cut or is not ours")
+    if any(entry.kind == "mixed" for entry in entries):
+        raise LedgerError(
+            "records were seen to influence each other after steps had been taken, so what was"
+            " charged does not cover what was released, and there is no certificate"
+        )
     promise = entries[0].body
     at_delta = float(promise["delta"]) if delta is None else delta
     charged = spent(list(entries))

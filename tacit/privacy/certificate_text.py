@@ -37,6 +37,7 @@ def as_text(certificate: Json) -> str:
 
 
 _SECTIONS = (
+    ("independence", "Independence of records"),
     ("warnings", "Warnings"),
     ("released", "What is released"),
     ("sampling", "Sampling"),

@@ -192,3 +192,42 @@ def test_rows_that_are_only_sorted_behind_all_layers_are_looked_for_again() -> N
         found = engine.clipped_sum(loss, [batch], 1).vector
         expected = by_loop(model, Flat(CLIP), batch)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * CLIP)
+
+
+class Experts(nn.Module):
+    """Each record goes through one of two layers, by the sign of its first number."""
+
+    def __init__(self, make: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.a, self.b, self.head = make(), make(), nn.LazyLinear(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = x.flatten(1)[:, 0] > 0
+        found = torch.cat([self.a(x[first]).flatten(1), self.b(x[~first]).flatten(1)])
+        order = torch.cat([first.nonzero()[:, 0], (~first).nonzero()[:, 0]])
+        scores: Tensor = self.head(found[torch.argsort(order)])
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Linear(4, 3), (4,)),
+        (lambda: nn.Linear(4, 3), (2, 4)),
+        (lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
+        (lambda: nn.Conv2d(2, 4, 3), (2, 5, 5)),
+        (lambda: nn.GroupNorm(2, 4), (4, 3, 3)),
+        (lambda: nn.LayerNorm(4), (4,)),
+    ],
+    ids=["linear", "positions", "chain", "conv", "group-norm", "layer-norm"],
+)
+@pytest.mark.parametrize("before", [0, 6], ids=["at once", "after a batch"])
+def test_a_branch_that_no_record_takes(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], before: int
+) -> None:
+    """A batch of one record leaves a branch without rows; so does one that takes one side."""
+    model = Experts(make).double()
+    model(torch.randn(3, *shape, dtype=torch.float64))
+    inputs = [torch.randn(n, *shape, dtype=torch.float64) for n in (before, 1, 1, 3) if n]
+    inputs[-1].abs_()
+    assert_all_agree(model, *inputs, -inputs[-1])

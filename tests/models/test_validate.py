@@ -5,9 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ModelError
-from tacit.losses import cross_entropy
 from tacit.models import check, findings, mended
-from tacit.models.validate import check_loss
 
 IMAGES = torch.randn(2, 3, 8, 8)
 
@@ -105,30 +103,3 @@ def test_mending_replaces_batch_norm_and_keeps_the_original() -> None:
     assert isinstance(mended(nn.BatchNorm1d(6)), nn.GroupNorm)
     tracked = mended(nn.Sequential(nn.InstanceNorm2d(3, track_running_stats=True)))
     check(tracked, IMAGES)
-
-
-class HidesBehindZero(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
-        nn.init.zeros_(self.head.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.body(x)
-        return self.head(hidden / hidden.detach().abs().amax())
-
-
-def hardest_only(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    losses = cross_entropy(model, batch)
-    return losses * (losses.detach() >= 0.9 * losses.detach().max())
-
-
-def test_losses_that_look_at_the_whole_batch_are_refused() -> None:
-    like = (torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64))
-    check_loss(
-        nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2)), cross_entropy, like
-    )
-    with pytest.raises(ModelError, match="join its batch"):
-        check_loss(nn.Linear(4, 2), hardest_only, like)
-    with pytest.raises(ModelError, match="join its batch"):
-        check_loss(HidesBehindZero(), cross_entropy, like)

@@ -99,7 +99,7 @@ def read_backward(
 
     def arrived(place: int, outputs: tuple[Tensor | None, ...]) -> None:
         read = waiting.pop(place, None)
-        if read is None or outputs[0] is None:
+        if read is None or outputs[0] is None or not outputs[0].numel():
             return
         x = getattr(read.node, read.given).detach()
         at = recording.placement(read.operation, x)

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from tacit.clipping.layers.axis import Axis
@@ -87,10 +88,14 @@ class Use:
     def back(
         self, operation: Operation, x: Tensor, saved: Saved, g: Tensor, input_needed: bool
     ) -> Tensor | None:
-        """Go back through one layer and do what the stage asks for on the way."""
-        input_gradient, gradients = operation.back(
-            x, saved, g, input_needed, self.placement(g, operation.kept)
-        )
+        """Go back through one layer and do what the stage asks for on the way.
+
+        A layer that got no rows, as in a branch that no record took, has no gradient.
+        """
+        at = self.placement(g, operation.kept)
+        if not g.numel():
+            return torch.zeros_like(x) if input_needed else None
+        input_gradient, gradients = operation.back(x, saved, g, input_needed, at)
         self._recording.add(gradients)
         return input_gradient
 

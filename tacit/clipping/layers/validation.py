@@ -12,7 +12,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from tacit.clipping.contract import Batch
 from tacit.clipping.layers.axis import Rows
 from tacit.clipping.layers.world import World, equal_up_to_rounding
-from tacit.errors import ModelError
+from tacit.errors import MixedRecordsError, ModelError
 
 
 def suspects_among(modules: Iterable[nn.Module]) -> list[nn.Module]:
@@ -77,14 +77,14 @@ def refuse_dependence(
         found, drawn_now = losses(others)
         comparable = torch.equal(drawn, drawn_now)
         if comparable and not equal_up_to_rounding(found[kept], together[kept], of_units=True):
-            raise ModelError(
+            raise MixedRecordsError(
                 "the losses of some records change when others in the batch do, so that no"
                 " record's influence can be bounded; remove what mixes records"
             )
     alone = together[:half] if random else losses(slice(None, half))[0]
     before.restore()
     if not equal_up_to_rounding(alone, together[:half], of_units=True):
-        raise ModelError(
+        raise MixedRecordsError(
             "the losses of some records change when others leave the batch, so that no"
             " record's influence can be bounded; remove what mixes records"
         )

@@ -1,0 +1,116 @@
+"""What is done before every step so that records are independent as the certificate says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MethodType
+
+import torch
+from torch import nn
+
+from tacit.clipping.contract import Batch, LossFunction
+from tacit.config import Recipe
+from tacit.data.batches import Records
+from tacit.errors import ArgumentError, ModelError
+from tacit.independence.construction import obstacle
+from tacit.independence.replacements import REPLACEMENTS
+from tacit.independence.rerun import WAYS_OUT, Rerun
+from tacit.independence.tiers import CHECK_EVERY, Independence, Tier
+from tacit.losses import check_labels, cross_entropy, one_record
+
+_REMEMBERED_LOSSES = 64
+
+
+class IndependenceGuard:
+    """Called before every step is paid for; raises where the promised tier does not hold.
+
+    By construction: the layers are looked at again, as a model can be changed between steps.
+    Checked: each loss function before its first use with every kind of public rows, and from then
+    on at every `CHECK_EVERY`th step with one kind after the other. Which step is checked depends
+    on its number alone. Assumed: nothing.
+
+    Labels are checked for `cross_entropy` before its first use.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        records: Records,
+        recipe: Recipe,
+        independence: Independence | None,
+    ) -> None:
+        self._model = model
+        self._records = records
+        self._batch_size = min(len(records), recipe.training.micro_batch)
+        self.independence = independence
+        self._dims = one_record(records)[0].dim()
+        views = recipe.training.views
+        self._rerun = Rerun(model, views, recipe.run.memory_ceiling << 20)
+        self._views = views
+        self._passed: list[LossFunction] = []
+
+    def __call__(self, loss: LossFunction, step: int, draw: Callable[[], Iterable[Batch]]) -> None:
+        """Refuse `loss` for step `step` on the batches that `draw` returns."""
+        known = any(_same(loss, each) for each in self._passed)
+        if not known:
+            check_labels(self._records, self._model, loss)
+        if self.independence is not None:
+            if self.independence.tier is Tier.CHECKED:
+                self._check(loss, step, draw, known)
+            elif self.independence.by_layers:
+                self._check_layers(loss)
+        if not known:
+            self._passed = [*self._passed[1 - _REMEMBERED_LOSSES :], loss]
+
+    def check_batch(self, unchanged: bool) -> None:
+        """Refuse a batch that was changed outside the library, unless independence is assumed."""
+        if unchanged or self.independence is None or self.independence.tier is Tier.ASSUMED:
+            return
+        raise ArgumentError(
+            "the batch given to step differs from the one drawn, and whether each of its rows"
+            " depends on one record only cannot be checked (trimming a batch to its longest text"
+            " mixes records); change records inside the loss function, which is checked, or set"
+            " assume_independent=True, which the certificate will say"
+        )
+
+    def _check_layers(self, loss: LossFunction) -> None:
+        reason = obstacle(self._model, self._dims)
+        if reason is None and loss is not cross_entropy:
+            reason = "the loss is not tacit.cross_entropy"
+        if reason is not None:
+            raise ModelError(
+                "records were independent by construction when the run began, and the certificate"
+                f" says so, but now {reason}; leave model and loss as they were"
+            )
+
+    def _check(
+        self, loss: LossFunction, step: int, draw: Callable[[], Iterable[Batch]], known: bool
+    ) -> None:
+        turn, rest = divmod(step, CHECK_EVERY)
+        if known and rest:
+            return
+        batch = next((b for b in draw() if self._rerun.can_compare(b)), None)
+        batch = batch or self._first_records()
+        if known:
+            self._rerun.compare(loss, batch, [REPLACEMENTS[turn % len(REPLACEMENTS)]], turn)
+        else:
+            self._rerun.compare(loss, batch, REPLACEMENTS, turn)
+            self._rerun.compare_alone(loss, batch)
+
+    def _first_records(self) -> Batch:
+        """A batch to check where the step's own is empty or a single record."""
+        batch = self._records.batch(torch.arange(self._batch_size))
+        batch = tuple(part.repeat_interleave(self._views, 0) for part in batch)
+        if not self._rerun.can_compare(batch):
+            raise ModelError(
+                "whether records are independent cannot be checked in batches of a single record;"
+                f" {WAYS_OUT}"
+            )
+        return batch
+
+
+def _same(one: LossFunction, other: LossFunction) -> bool:
+    """Every access to a bound method makes a new object."""
+    if isinstance(one, MethodType) and isinstance(other, MethodType):
+        return one.__self__ is other.__self__ and one.__func__ is other.__func__
+    return one is other

@@ -1,0 +1,262 @@
+"""A batch is run again with all records but one replaced: that one's loss and gradient must stay.
+
+Batches of one shape take the same algorithms, and a record keeps its place, so where records are
+independent its loss and gradient are equal to the last bit, and any difference is influence of
+other records. What this detects and what it cannot: docs/proofs/independence.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping.contract import Batch, LossFunction, check_losses
+from tacit.clipping.fast import DEFAULT_MEMORY_CEILING, FastEngine
+from tacit.clipping.layers.world import World
+from tacit.errors import MixedRecordsError, ModelError
+from tacit.independence.replacements import Replacement, Vocabulary
+from tacit.models.sanitization import SanitizationLayer
+from tacit.structure import Structure
+
+WAYS_OUT = (
+    "compute every record's loss from that record alone (pad to a fixed length, normalise within"
+    " the record); or set engine='reference' or 'loop', which run every record by itself; or, if"
+    " you know that records are independent, set assume_independent=True, which the certificate"
+    " will say"
+)
+_NOT_REPEATABLE = (
+    "whether records are independent cannot be checked: two passes over the same batch differ,"
+    " though torch's generators were seeded alike; draw random numbers from torch's default"
+    " generators only, or set assume_independent=True, which the certificate will say"
+)
+_ROTATION = 7919
+"""A prime that is larger than most batches: the record that stays is another one in every turn."""
+
+
+class Rerun:
+    """Compares a record's loss and gradient in real company with those among public rows.
+
+    The model's weights, buffers, mode and random states are left as they were. Nothing about the
+    records is in the messages.
+
+    Args:
+        model: The network, whose records should be independent.
+        views: Rows of a batch that belong to one record; they follow each other.
+        memory_ceiling: Bytes of scratch memory for any one layer.
+    """
+
+    def __init__(
+        self, model: nn.Module, views: int = 1, memory_ceiling: int = DEFAULT_MEMORY_CEILING
+    ) -> None:
+        self._model = model
+        self._views = views
+        self._memory_ceiling = memory_ceiling
+        self._structure = Structure(model)
+        self._rule = _OneRecord()
+        self._engine: FastEngine | None = None
+
+    def can_compare(self, batch: Batch) -> bool:
+        """Whether the batch holds more than one record."""
+        return bool(batch) and len(batch[0]) > self._views
+
+    def compare(
+        self, loss: LossFunction, batch: Batch, replacements: Sequence[Replacement], turn: int
+    ) -> None:
+        """Raise MixedRecordsError where a record's loss or gradient changes with its company.
+
+        Args:
+            loss: Returns one loss per row.
+            batch: Real records, more than one.
+            replacements: Kinds of public rows, tried one after the other.
+            turn: Number of the check, which decides what record stays.
+        """
+        vocabulary = Vocabulary.of(self._model)
+        record = self._kept_record(batch, turn, vocabulary)
+        kept = slice(record * self._views, (record + 1) * self._views)
+        replaced = [(kind, kind.around(batch, kept, turn, vocabulary)) for kind in replacements]
+        with self._undisturbed() as world:
+            first = self._engine is None
+
+            def loss_of(some: Batch) -> Tensor:
+                return self._losses(loss, some, world)[kept].clone()
+
+            def gradient_of(some: Batch) -> Tensor:
+                return self._gradient(loss, some, record, world)
+
+            for what, compute in (("loss", loss_of), ("gradient", gradient_of)):
+                if first and what == "gradient":
+                    compute(batch)  # algorithms are chosen in the first pass
+                real = compute(batch)
+                for kind, others in replaced:
+                    found = _attempted(compute, others, kind)
+                    if found is None or _agree(found, real, kind.finite or what == "loss"):
+                        continue
+                    if not _equal(compute(batch), real):
+                        raise ModelError(_NOT_REPEATABLE)
+                    seen = self._first_difference(loss, (batch, others), kept, world)
+                    raise MixedRecordsError(
+                        f"a record's {what} changes when the other records of its batch are"
+                        f" replaced ({kind.name}), first seen in {seen}: no record's influence can"
+                        f" be bounded; {WAYS_OUT}"
+                    )
+
+    def compare_alone(self, loss: LossFunction, batch: Batch) -> None:
+        """Raise MixedRecordsError where a record's loss changes when all others leave.
+
+        Up to rounding, because another shape may take other algorithms; dropout is off. A loss
+        that draws other random numbers cannot be compared so, and passes.
+        """
+        alone = tuple(part[: self._views] for part in batch)
+        with self._undisturbed(dropout=False) as world:
+            together = self._losses(loss, batch, world)[: self._views]
+            if world.random_numbers_drawn:
+                return
+            try:
+                apart = self._losses(loss, alone, world)
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise ModelError(
+                    f"the model or the loss fails with {type(error).__name__} on a batch of one"
+                    " record, which sampling may draw; keep the first dimension for records (no"
+                    " squeeze() without a dimension)"
+                ) from error
+        if not torch.allclose(together, apart, rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise MixedRecordsError(
+                "a record's loss changes when other records join its batch, so that no record's"
+                f" influence can be bounded; {WAYS_OUT}"
+            )
+
+    def _kept_record(self, batch: Batch, turn: int, vocabulary: Vocabulary) -> int:
+        """In even turns the emptiest record, which trimming and pooling affect most."""
+        count = len(batch[0]) // self._views
+        if turn % 2:
+            return (turn * _ROTATION) % count
+        padding = 0 if batch[0].is_floating_point() else vocabulary.padding
+        empty = (batch[0][:: self._views].reshape(count, -1) == padding).sum(1)
+        return int(empty.argmax()) if int(empty.max()) else (turn * _ROTATION + 1) % count
+
+    def _gradient(self, loss: LossFunction, batch: Batch, record: int, world: World) -> Tensor:
+        world.restore()
+        self._rule.chosen, self._rule.passed = record, 0
+        if self._engine is None:
+            self._engine = FastEngine(
+                self._model, self._rule, deterministic=True, memory_ceiling=self._memory_ceiling
+            )
+        return self._engine.clipped_sum(loss, [batch], self._views).spend()
+
+    def _losses(self, loss: LossFunction, batch: Batch, world: World) -> Tensor:
+        world.restore()
+        with torch.no_grad():
+            return check_losses(loss(self._model, batch), len(batch[0]))
+
+    @contextmanager
+    def _undisturbed(self, dropout: bool = True) -> Iterator[World]:
+        """The model in training mode without noise on activations; restored at the end."""
+        modes = [(module, module.training) for module in self._model.modules()]
+        self._structure = self._structure.current()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            world = World(self._structure)
+            self._model.train()
+            for module in self._model.modules():
+                if isinstance(module, SanitizationLayer) or (
+                    not dropout and isinstance(module, nn.modules.dropout._DropoutNd)
+                ):
+                    module.eval()
+            try:
+                yield world
+            finally:
+                world.restore()
+                for module, mode in modes:
+                    module.training = mode
+
+    def _first_difference(
+        self, loss: LossFunction, batches: tuple[Batch, Batch], kept: slice, world: World
+    ) -> str:
+        """The innermost module whose output for the kept rows differs first, in words."""
+        rows = len(batches[0][0])
+        outputs: list[list[tuple[str, Tensor]]] = []
+        for batch in batches:
+            seen: list[tuple[str, Tensor]] = []
+            handles = [
+                module.register_forward_hook(_Collector(name, rows, kept, seen))
+                for name, module in self._model.named_modules()
+            ]
+            try:
+                self._losses(loss, batch, world)
+            finally:
+                for handle in handles:
+                    handle.remove()
+            outputs.append(seen)
+        for (name, one), (_, other) in zip(*outputs, strict=False):
+            if not _equal(one, other):
+                kind = type(self._model.get_submodule(name)).__name__
+                return f"the output of layer {name!r} ({kind})" if name else f"the model ({kind})"
+        return "the loss function or a backward pass"
+
+
+def _attempted(
+    compute: Callable[[Batch], Tensor], batch: Batch, kind: Replacement
+) -> Tensor | None:
+    """What is computed among public rows; None where a model refuses values that no record has."""
+    try:
+        return compute(batch)
+    except ModelError:
+        raise
+    except (RuntimeError, ValueError, IndexError, ArithmeticError) as error:
+        if not kind.finite:
+            return None
+        raise ModelError(
+            "whether records are independent cannot be checked: the model or the loss fails with"
+            f" {type(error).__name__} when the other records of a batch are replaced ({kind.name});"
+            f" {WAYS_OUT}"
+        ) from error
+
+
+def _agree(found: Tensor, real: Tensor, exactly: bool) -> bool:
+    """Equal to the last bit; if not `exactly`, up to rounding, as kernels take another order of
+    summation where a batch holds non-finite values."""
+    if exactly:
+        return _equal(found, real)
+    return torch.allclose(found, real, rtol=1e-5, atol=1e-5 * float(real.abs().max()))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(
+        ((one == other) | ((one != one) & (other != other))).all()
+    )
+
+
+class _OneRecord:
+    """A rule under which the clipped sum is the gradient of one record."""
+
+    bounds = (1.0,)
+    shares = (1.0,)
+
+    def __init__(self) -> None:
+        self.chosen = self.passed = 0
+
+    def grouping(self, names: Sequence[str]) -> Sequence[int]:
+        return [0] * len(names)
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """One for the chosen record; batches may come in parts."""
+        factors = torch.zeros_like(norms)
+        if 0 <= self.chosen - self.passed < len(norms):
+            factors[self.chosen - self.passed] = 1.0
+        self.passed += len(norms)
+        return factors
+
+
+class _Collector:
+    """A forward hook that keeps some rows of a module's output."""
+
+    def __init__(self, name: str, rows: int, kept: slice, seen: list[tuple[str, Tensor]]) -> None:
+        self._name, self._rows, self._kept, self._seen = name, rows, kept, seen
+
+    def __call__(self, module: nn.Module, inputs: object, output: object) -> None:
+        first = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(first, Tensor) and first.shape[:1] == (self._rows,):
+            self._seen.append((self._name, first[self._kept].detach().clone()))
