@@ -19,6 +19,7 @@ from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ModelError, RunError
+from tacit.fixed_state import check_state
 from tacit.losses import LossCheck, cross_entropy, one_record
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method, Promise
@@ -141,6 +142,7 @@ def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
     if across != "free":
         like = one_record(records)[0]
         validate.check(model, like, whole_sets=across == "sealed")
+        check_state(model)
 
 
 def _refuse_sanitization(model: nn.Module, recipe: Recipe) -> None:

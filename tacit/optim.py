@@ -147,7 +147,8 @@ class WeightAverage:
         kept = min(self.decay, (1 + step) / (10 + step))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                self.values[name].lerp_(parameter, 1 - kept)
+                if parameter.requires_grad:
+                    self.values[name].lerp_(parameter, 1 - kept)
 
 
 @contextmanager

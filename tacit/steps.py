@@ -15,6 +15,7 @@ from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, RunError
+from tacit.fixed_state import FixedState
 from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
@@ -28,7 +29,8 @@ class Steps:
     Guarantee: when an update has been applied, the ledger on disk holds a charge for it. A step
     that was paid for before a crash and is repeated with the same random numbers is the same
     release and is not charged again; a step repeated with other random numbers is. No step is
-    taken that the promise does not cover.
+    taken that the promise does not cover. After every step all buffers and frozen parameters have
+    their initial bits, but for those that the method declares.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Steps:
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
         self._check = check
+        self.fixed = FixedState(state.model, method.promise.changing_state)
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -128,7 +131,7 @@ class Steps:
         step = self.state.step
         self._interrupted = True
         self._pay(step)
-        with torch.random.fork_rng(devices=[]):
+        with self.fixed.kept(), torch.random.fork_rng(devices=[]):
             _reseed(self._source.torch_seed("dropout", step), self.state.model)
             self.state.model.train()
             drawn = self.method.draw(step) if batches is None else batches
