@@ -38,6 +38,10 @@ from tacit.state import TrainingState
 from tacit.steps import Steps
 from tacit.updates import private_optimizer, weight_average
 
+EXACT_TIME = (
+    "how long the run, or a part of it, took: files round it up coarsely, for exact times follow"
+    " the private sizes of batches; do not publish logs or time stamps that show them"
+)
 OTHER_RUNS = "other runs and releases on the same records: what each of them gives away adds up"
 
 
@@ -285,7 +289,7 @@ def header_of(
             *promise.public,
             *facts.treated_as_public,
         ],
-        "not_covered": [*facts.not_covered, OTHER_RUNS],
+        "not_covered": [*facts.not_covered, EXACT_TIME, OTHER_RUNS],
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
         "randomness": f"ChaCha20 keyed by {source.origin}; normal numbers by {SAMPLER}",
         "key": source.fingerprint,

@@ -80,6 +80,11 @@ class PrivateOptimizer:
         self._pace = pace
         self.sparsifier = sparsifier
 
+    @property
+    def weights(self) -> list[Tensor]:
+        """What it moves."""
+        return [weight for group in self.inner.param_groups for weight in group["params"]]
+
     def apply(self, gradient: PrivateGradient, step: int) -> None:
         """One update of the weights."""
         if not isinstance(gradient, PrivateGradient):

@@ -33,7 +33,7 @@ _RELEASED = {
         "the weights after every step",
         "the noised vectors of the sampled records, beside their labels and places",
         "the number of steps",
-        "the time it took",
+        "the time it took, coarsely",
     ),
     "class-sums": ("noised sums over the records of each class", "the weights"),
 }
