@@ -20,6 +20,7 @@ from tacit.clipping.mini_sets import SetPass
 from tacit.config import Recipe
 from tacit.data.batches import Records, TensorRecords
 from tacit.errors import ModelError, ReplayError, RunError
+from tacit.fixed_state import check_state
 from tacit.independence import (
     Independence,
     IndependenceGuard,
@@ -45,6 +46,10 @@ from tacit.state import TrainingState
 from tacit.steps import Steps
 from tacit.updates import private_optimizer, weight_average
 
+EXACT_TIME = (
+    "how long the run, or a part of it, took: files round it up coarsely, for exact times follow"
+    " the private sizes of batches; do not publish logs or time stamps that show them"
+)
 OTHER_RUNS = "other runs and releases on the same records: what each of them gives away adds up"
 
 
@@ -156,6 +161,7 @@ def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
     if across != "free":
         like = one_record(records)[0]
         validate.check(model, like, whole_sets=across == "sealed")
+        check_state(model)
 
 
 def _refuse_sanitization(model: nn.Module, recipe: Recipe) -> None:
@@ -326,7 +332,7 @@ def header_of(
             *promise.public,
             *facts.treated_as_public,
         ],
-        "not_covered": [*facts.not_covered, OTHER_RUNS],
+        "not_covered": [*facts.not_covered, EXACT_TIME, OTHER_RUNS],
         "tuning": privacy.tuned_on or "not covered: no search over settings is counted here",
         "randomness": f"ChaCha20 keyed by {source.origin}; noise by {SAMPLER}",
         "key": source.fingerprint,

@@ -127,7 +127,7 @@ class ProgressBoard(LiveBar):
         if failure:
             self._console.print(f"{name} failed: {failure}", style="red", markup=False)
         elif not self._live:
-            self._console.print(f"{self._summary()}  {self._left()}  {name}", markup=False)
+            self._console.print(f"{self._summary()}  {name}", markup=False)
 
     def _refresh(self) -> None:
         if self._all is not None:

@@ -1,4 +1,4 @@
-"""The public record of a run: evaluations, speed, ε spent; what reports and progress bars read."""
+"""The public record of a run: evaluations and ε spent; what reports and progress bars read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,26 @@ from tacit.steps import Steps
 _CURVE_POINTS = 24
 _SHOWS_PER_SECOND = 8
 _CHECKPOINT_SECONDS = 30.0
+_SHORTEST_TRAINING, _SHORTEST_INFERENCE = 10.0, 0.01
+
+
+def coarse_seconds(seconds: float, shortest: float) -> float:
+    """Rounded up to 1, 2 or 5 times a power of ten, and never below `shortest`.
+
+    Exact times follow the sizes of sampled batches, which are private.
+
+    >>> coarse_seconds(3.2, 10.0), coarse_seconds(61.0, 10.0)
+    (10.0, 100.0)
+    """
+    at_least = max(seconds, shortest)
+    decade = 10.0 ** math.floor(math.log10(at_least))
+    steps = (decade * factor for factor in (1, 2, 5, 10))
+    return round(next(step for step in steps if step >= at_least * (1 - 1e-9)), 9)
 
 
 class Journal:
     """Follows the steps of a run. Nothing that private records touched enters it, except through
-    the weights: evaluation is on public records only."""
+    the weights: evaluation is on public records only. Exact times stay in the checkpoint."""
 
     def __init__(
         self,
@@ -77,7 +92,7 @@ class Journal:
         final = self._measure()
         inference = time.perf_counter() - started
         seconds = time.monotonic() - self._started
-        model, steps = self._steps.state.model, self._steps.state.step
+        model = self._steps.state.model
         names = facts.class_names or tuple(
             str(i) for i in range(len(final.confusion) if final and final.confusion else 0)
         )
@@ -97,9 +112,8 @@ class Journal:
             }
             if final
             else None,
-            "training_seconds": seconds,
-            "inference_seconds": inference if final else None,
-            "records_per_second": steps * self._recipe.training.batch_size / max(seconds, 1e-9),
+            "training_seconds": coarse_seconds(seconds, _SHORTEST_TRAINING),
+            "inference_seconds": coarse_seconds(inference, _SHORTEST_INFERENCE) if final else None,
             "epsilon_curve": self._curve(),
             **self._steps.method.trace(),
         }
@@ -118,7 +132,6 @@ class Journal:
                 {
                     "step": self._steps.state.step,
                     "epoch": self._epoch(),
-                    "seconds": time.monotonic() - self._started,
                     "epsilon": None if self._epsilon is None else round_up(self._epsilon),
                     "loss": found.loss,
                     "accuracy": found.accuracy,

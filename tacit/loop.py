@@ -176,8 +176,10 @@ def finish(steps: Steps, metrics: dict[str, Any], run: RunDir) -> Result:
     """Release the weights, with their hash in the ledger; erase the key; then certify."""
     state = steps.state
     averaged = state.average.values if state.average else None
+    steps.fixed.check()
     with weights_swapped(state.model, averaged), steps.as_released():
         weights = state.released_weights()
+        steps.fixed.check_released(weights)
     batch_norm.load(state.model, weights)
     digest = run.save_weights(weights)
     if steps.stopped:

@@ -80,6 +80,11 @@ class PrivateOptimizer:
         self._pace = pace
         self.sparsifier = sparsifier
 
+    @property
+    def weights(self) -> list[Tensor]:
+        """What it moves."""
+        return [weight for group in self.inner.param_groups for weight in group["params"]]
+
     def apply(self, gradient: PrivateGradient, step: int) -> None:
         """One update of the weights."""
         if not isinstance(gradient, PrivateGradient):
@@ -147,7 +152,8 @@ class WeightAverage:
         kept = min(self.decay, (1 + step) / (10 + step))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                self.values[name].lerp_(parameter, 1 - kept)
+                if parameter.requires_grad:
+                    self.values[name].lerp_(parameter, 1 - kept)
 
 
 @contextmanager

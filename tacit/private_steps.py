@@ -107,6 +107,7 @@ class PrivateSteps:
             )
         if not self._steps.whole:
             raise ArgumentError("the last step was interrupted half way; its state is not saved")
+        self._steps.fixed.check()
         self._journal.stamp()
         self._run.save_checkpoint(self._steps.state.snapshot())
 

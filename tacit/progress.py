@@ -14,6 +14,7 @@ from rich.text import Text
 from tacit.report import values
 
 FACTS = ("epoch", "epsilon", "accuracy", "speed", "left")
+_TIMES = ("speed", "left")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class LiveBar(AbstractContextManager[Any]):
 class ProgressBar(LiveBar):
     """A live line: epoch, proven ε spent of the budget, public accuracy, records/s, time left.
 
-    Where there is no terminal it prints a line each time a tenth of the run is done.
+    Where there is no terminal it prints a line each time a tenth of the run is done, without rate
+    and time left: logs are kept, and exact times follow the private sizes of batches.
     """
 
     def __init__(self, console: Console) -> None:
@@ -118,7 +120,8 @@ class ProgressBar(LiveBar):
         printed = (moment.doing, 10 * moment.step // moment.steps)
         if not self._live and printed[1] > 0 and printed != self._printed:
             self._printed = printed
-            said = "  ".join(fact for fact in facts.values() if fact)
+            kept = (facts[name] for name in FACTS if name not in _TIMES)
+            said = "  ".join(fact for fact in kept if fact)
             self._console.print(f"{moment.doing}  {said}", highlight=False)
 
 

@@ -55,7 +55,7 @@ class TrainingState:
     average: WeightAverage | None = None
     step: int = 0
     history: Json = field(default_factory=dict)
-    """Public values gathered on the way, such as evaluations and seconds."""
+    """Values gathered on the way: evaluations, which are public, and exact times, which are not."""
     memory: dict[str, Tensor] = field(default_factory=dict)
     """What the method remembers between steps, such as noise in use; private."""
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.errors import ArgumentError, BudgetError, MixedRecordsError, ReplayError, RunError
+from tacit.fixed_state import FixedState
 from tacit.independence import IndependenceGuard
 from tacit.methods.base import Method
 from tacit.noise.source import RandomSource
@@ -31,7 +32,8 @@ class Steps:
     that was charged before a crash and is repeated bit for bit is the same release and is not
     charged again. A step that would noise another sum raises `ReplayError` before any noise is
     drawn: it needs a new key and a charge of its own. No step is taken that the promise does not
-    cover. Proof: docs/proofs/resume.md.
+    cover. After every step all buffers and frozen parameters have their initial bits, but for
+    those that the method declares. Proofs: docs/proofs/resume.md, docs/proofs/released_state.md.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Steps:
         self._pending: tuple[Batch, ...] | None = None
         self._interrupted = False
         self._guard = guard
+        self.fixed = FixedState(state.model, method.promise.changing_state)
 
     def spent(self) -> DpEvent:
         """Everything that the ledger charges so far, as one event."""
@@ -158,7 +161,7 @@ class Steps:
         self._interrupted = True
         self._pay(step)
         self._log.begin(step)
-        with torch.random.fork_rng(devices=[]):
+        with self.fixed.kept(), torch.random.fork_rng(devices=[]):
             _reseed(self._source.torch_seed("dropout", step), self.state.model)
             self.state.model.train()
             drawn = self.method.draw(step) if batches is None else batches

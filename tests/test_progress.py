@@ -44,5 +44,5 @@ def test_without_a_terminal_each_tenth_is_a_line_that_says_what_is_done() -> Non
         bar.show(moment(1.0, 3.0))
     lines = screen.getvalue().splitlines()
     assert len([line for line in lines if line.startswith("features")]) == 10
-    assert lines[0] == "features  10%  1:00 left"
+    assert lines[0] == "features  10%"
     assert lines[-1].startswith("training  epoch 0.5/1  ε ≤ 1.00 of 3")

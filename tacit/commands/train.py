@@ -120,7 +120,7 @@ def show_run(certificate: dict[str, Any], metrics: dict[str, Any], path: Path) -
     noise = certificate.get("noise_multiplier")
     steps = certificate["steps" if "expected_runs" in certificate else "charges"]
     table.add_row("steps", f"{steps:,}" + (f", noise {noise:g}" if noise else ""))
-    table.add_row("time", values.duration(metrics["training_seconds"]))
+    table.add_row("time", f"up to {values.duration(metrics['training_seconds'])}")
     screen.print(table)
     screen.print(certificate["verdict"], style="green" if proven else "red")
     for warning in certificate["warnings"]:

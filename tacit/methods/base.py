@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dp_accounting import DpEvent
@@ -36,6 +36,9 @@ class Promise:
     public: tuple[str, ...] = ()
     """What the method treats as public beyond the recipe and the number of records."""
     warnings: tuple[str, ...] = ()
+    changing_state: Mapping[str, str] = field(default_factory=dict)
+    """Buffers that the method changes, by their names in the state dict, and why each is noised or
+    public; all others are compared with their initial bits (`tacit.fixed_state`)."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for the ledger's first entry and the certificate."""
@@ -46,6 +49,7 @@ class Promise:
             "released": list(self.released),
             "sampling": self.sampling,
             "proof": self.proof,
+            **({"changing_state": dict(self.changing_state)} if self.changing_state else {}),
             **self.details,
         }
 

@@ -65,6 +65,7 @@ class BatchClipping(ClippedMethod):
                 "records": schedule.records,
                 "mini_sets": schedule.mini_sets,
             },
+            changing_state=_changing_state(statistics),
         )
         noise = GaussianNoise(equipment.source, schedule.noise, _MOVES_TWICE)
         super().__init__(promise, schedule, sampler, noise, equipment, schedule.mini_sets)
@@ -185,6 +186,18 @@ def _buffers_released(statistics: Statistics) -> tuple[str, ...]:
         return ()
     origin = "public records" if statistics.kind == "public" else "noised moments of all records"
     return (f"statistics of the normalisation layers, from {origin}",)
+
+
+def _changing_state(statistics: Statistics) -> dict[str, str]:
+    """The buffers of BatchNorm that are filled for the release, and why that is safe."""
+    if statistics.kind == "none":
+        return {}
+    why = {"public": "public: statistics of public records", "noisy": "noised: charged moments"}
+    return {
+        f"{name}.{key}" if name else key: why[statistics.kind]
+        for name in batch_norm.layers(statistics.model)
+        for key in ("running_mean", "running_var", "num_batches_tracked")
+    }
 
 
 def _sampling_sentence(schedule: BatchSchedule) -> str:

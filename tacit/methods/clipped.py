@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dp_accounting import DpEvent
 
 from tacit.clipping.contract import Batch, ClippedSum, ClippingEngine, LossFunction
+from tacit.clipping.mini_sets import MiniSetEngine
 from tacit.clipping.numerics import Numerics
 from tacit.clipping.thresholds import Thresholds
 from tacit.data.batches import Gatherer
@@ -18,8 +20,9 @@ from tacit.noise.gaussian import PrivateGradient
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
 from tacit.privacy.claims import Claim
+from tacit.weight_writes import weights_unwritten
 
-RELEASED = ("the weights after every step", "the number of steps", "the time it took")
+RELEASED = ("the weights after every step", "the number of steps", "the time it took, coarsely")
 
 
 class Sampler(Protocol):
@@ -62,7 +65,16 @@ class Equipment:
         """The clipped sum of a step's records, by the rule of that step."""
         if self.thresholds is not None:
             self.engine.rule = self.thresholds.at(step, self.engine, loss)
-        return self.engine.clipped_sum(loss, batches, self.gatherer.views)
+        with self.weights_unwritten(step):
+            return self.engine.clipped_sum(loss, batches, self.gatherer.views)
+
+    def weights_unwritten(self, step: int) -> AbstractContextManager[None]:
+        """Refuse a pass that writes to weights; bit by bit at steps that are powers of two.
+
+        A pass over a mini-set may move weights as long as it puts them back: always bit by bit.
+        """
+        exact = step & (step - 1) == 0 or isinstance(self.engine, MiniSetEngine)
+        return weights_unwritten(self.optimizer.weights, exact=exact)
 
     @property
     def details(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tacit.data.batches import Gatherer, TensorRecords
 from tacit.data.released import Release
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import RunError
+from tacit.fixed_state import ANY_STATE
 from tacit.method_sections import PlainRecipe
 from tacit.methods.base import Method, Promise
 from tacit.methods.parts import Parts, step_count
@@ -67,6 +68,7 @@ class PlainSgd(Method):
             warnings=tuple(f"of the release: {each}" for each in release.warnings)
             if release
             else (),
+            changing_state={ANY_STATE: _why_any_state(release)},
         )
 
     def charge(self, step: int) -> DpEvent:
@@ -97,6 +99,12 @@ class PlainSgd(Method):
                 if g is not None:
                     sums.add_(g.flatten())
         self._optimizer.apply(unprotected(total / max(rows, 1), self._layout), step)
+
+
+def _why_any_state(release: Release | None) -> str:
+    if release is None:
+        return "nothing is protected"
+    return "the vectors that it trains on were released before, so all that follows is public"
 
 
 def _variant(release: Release | None) -> dict[str, str]:

@@ -33,7 +33,7 @@ _RELEASED = {
         "the weights after every step",
         "the noised vectors of the sampled records, beside their labels and places",
         "the number of steps",
-        "the time it took",
+        "the time it took, coarsely",
     ),
     "class-sums": ("noised sums over the records of each class", "the weights"),
 }
@@ -74,7 +74,7 @@ def from_recipe(parts: Parts, chosen: SanitizationRecipe) -> Method:
     if chosen.guarantee == "paper":
         _check_papers_relation(parts.recipe.privacy.relation)
         return _paper(parts, schedule, watch)
-    promise = _promise(parts, chosen, schedule)
+    promise = _promise(parts, chosen, schedule, split)
     names = _head_names(parts, split)
     if chosen.guarantee == "joint":
         return _joint(parts, chosen, schedule, split, watch, promise, names)
@@ -223,7 +223,9 @@ def _watch(parts: Parts, chosen: SanitizationRecipe, split: Split) -> Watch:
     return Watch(split, chosen.follow, chosen.stop, rule, per_epoch, parts.memory)
 
 
-def _promise(parts: Parts, chosen: SanitizationRecipe, schedule: SanitizedSchedule) -> Promise:
+def _promise(
+    parts: Parts, chosen: SanitizationRecipe, schedule: SanitizedSchedule, split: Split
+) -> Promise:
     more = _RELEASED_FOR_RIDGE if chosen.head_by == "ridge" else ()
     return Promise(
         method="sanitization",
@@ -234,7 +236,18 @@ def _promise(parts: Parts, chosen: SanitizationRecipe, schedule: SanitizedSchedu
         proof=_PROOF,
         details=_details(schedule),
         public=(PUBLIC_LABELS, _ENCODER[chosen.encoder]),
+        changing_state=_changing_state(parts, chosen, split),
     )
+
+
+def _changing_state(parts: Parts, chosen: SanitizationRecipe, split: Split) -> dict[str, str]:
+    """The buffers of the sanitization layer that move in training, and why that is safe."""
+    layer = next(name for name, m in parts.model.named_modules() if m is split.layer)
+    if chosen.guarantee == "joint" and chosen.follow:
+        return {f"{layer}.threshold": "post-processing: a multiple of the norm of noised weights"}
+    if chosen.guarantee == "class-sums" and chosen.head_by == "ridge":
+        return {f"{layer}.centre": "noised: the mean of all vectors, a part of what is charged"}
+    return {}
 
 
 def _details(schedule: SanitizedSchedule) -> dict[str, Any]:

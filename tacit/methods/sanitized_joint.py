@@ -24,6 +24,7 @@ from tacit.noise.gaussian import GaussianNoise, post_processed
 from tacit.noise.source import RandomSource
 from tacit.optim import PrivateOptimizer
 from tacit.privacy.sanitized import SanitizedSchedule
+from tacit.weight_writes import weights_unwritten
 
 
 class Below(nn.Module):
@@ -96,9 +97,10 @@ class JointTraining(Method):
         return self._gatherer.micro_batches(sampler.draw(step), seed)
 
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
-        clipped = self._engine.clipped_sum(loss, batches, self._gatherer.views)
+        with weights_unwritten(self._optimizer.weights, exact=step & (step - 1) == 0):
+            clipped = self._engine.clipped_sum(loss, batches, self._gatherer.views)
+            released = self._released(step)
         below = self._noise.privatise(clipped, step, self._schedule.batch_size)
-        released = self._released(step)
         self._optimizer.apply(below, step)
         if self._prototypes is None:
             above = self._head_gradient(loss, released)

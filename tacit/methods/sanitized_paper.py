@@ -14,6 +14,7 @@ from torch import nn
 from tacit.clipping.contract import Batch, LossFunction
 from tacit.data.batches import Gatherer
 from tacit.data.sampling import PoissonSampler
+from tacit.fixed_state import ANY_STATE
 from tacit.methods.base import Promise
 from tacit.methods.plain import PlainSgd
 from tacit.methods.sanitized_watch import Watch
@@ -51,6 +52,7 @@ class PaperSanitization(PlainSgd):
             sampling=f"Poisson: every record with probability {sampler.probability:.8g}",
             proof="docs/proofs/sanitization.md",
             details={**details, "no_guarantee_because": NO_GUARANTEE},
+            changing_state={ANY_STATE: "nothing is protected"},
         )
 
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:

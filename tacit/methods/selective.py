@@ -170,9 +170,11 @@ class Selective(ClippedMethod):
         self._noise = GaussianNoise(self._equipment.source, self.course.dials.noise)
         self._equipment.optimizer.factor = self.course.dials.rate
         tested = self._test.draw(step)
-        before = self._test.losses(loss, tested)
+        with self._equipment.weights_unwritten(step):
+            before = self._test.losses(loss, tested)
         super().step(step, loss, batches)
-        after = self._test.losses(loss, tested)
+        with self._equipment.weights_unwritten(step):
+            after = self._test.losses(loss, tested)
         return self._test.noised(step, before, after, self._schedule_now().test)
 
     def _choose(self, step: int) -> Snapshot:

@@ -190,7 +190,8 @@ def _reached(found: Reached) -> str:
     if not found.runs:
         return "not reached"
     some = f", {found.runs} of {found.of} runs" if found.runs < found.of else ""
-    return f"{values.count(found.step)} steps, {values.duration(found.seconds)}{some}"
+    time = "" if found.seconds is None else f", {values.duration(found.seconds)}"
+    return f"{values.count(found.step)} steps{time}{some}"
 
 
 def _differences(groups: Sequence[Group]) -> str:

@@ -66,8 +66,8 @@ def _results(run: Run) -> str:
         ("Parameters", "parameters", values.count),
         ("Data", "data", values.plain),
         ("Training records", "records", values.count),
-        ("Training time", "training_seconds", values.duration),
-        ("Inference time", "inference_seconds", values.duration),
+        ("Training time", "training_seconds", _up_to),
+        ("Inference time", "inference_seconds", _up_to),
         ("Records per second", "records_per_second", values.count),
     ):
         if key in data:
@@ -82,6 +82,10 @@ def _results(run: Run) -> str:
     if not rows:
         return section("results", "Results", paragraph("No results were recorded.", "quiet"))
     return section("results", "Results", facts(rows, strong=("Accuracy",)))
+
+
+def _up_to(seconds: object) -> str:
+    return f"up to {values.duration(seconds)}"
 
 
 def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
@@ -125,22 +129,25 @@ def _evaluation_table(run: Run) -> str:
     head = ["Step", "Epoch", "Time", "Proven ε", "Loss", "Accuracy"]
     if run.guarantee is None:
         head.remove("Proven ε")
+    timed = any(row.seconds is not None for row in run.evaluations)  # by earlier versions
+    if not timed:
+        head.remove("Time")
     last = len(run.evaluations) - 1
     stride = math.ceil(len(run.evaluations) / _ROWS)
     kept = [e for i, e in enumerate(run.evaluations) if i % stride == 0 or i == last]
     title = f"All {last + 1} evaluations as a table" if last else "The evaluation as a table"
     if stride > 1:
         title = f"{len(kept)} of {last + 1} evaluations as a table"
-    rows = [_evaluation_row(e, run.guarantee is not None) for e in kept]
+    rows = [_evaluation_row(e, run.guarantee is not None, timed) for e in kept]
     return details(title, table("Evaluations", head, rows, words=()))
 
 
-def _evaluation_row(row: Evaluation, private: bool) -> list[str]:
+def _evaluation_row(row: Evaluation, private: bool, timed: bool) -> list[str]:
     epoch = values.finite(row.epoch)
     return [
         values.count(row.step),
         values.UNKNOWN if epoch is None else f"{epoch:,.2f}",
-        values.duration(row.seconds),
+        *([values.duration(row.seconds)] if timed else []),
         *([values.proven(row.epsilon)] if private else []),
         values.loss(row.loss),
         values.percent(row.accuracy),
