@@ -8,7 +8,7 @@ ones follow from what was charged for; TIME is coarse; KEYED follows from the ra
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,7 +22,8 @@ FILES = {
     *("recipe.toml", "ledger.jsonl", "metrics.json", "weights.safetensors"),
     *("certificate.json", "certificate.txt", "report.html"),
 }
-ENTRIES = {"promise", "charge", "release", "stop", "resume"}
+VECTORS = "sanitized.npz"
+ENTRIES = {"promise", "charge", "release", "stop", "resume", "export"}
 Kind = Callable[[Any], bool]
 
 
@@ -145,7 +146,29 @@ RULES = [
     *_rules(RELEASED, digest, "ledger.release.weights_sha256"),
     *(Rule(f"ledger.release.outcome.{key}", RELEASED, kind) for key, kind in _OUTCOME),
     *(Rule(f"ledger.release.claimed.{key}", RELEASED, kind) for key, kind in _CLAIM),
+    *_rules(RELEASED, number, "ledger.release.outcome.score", "certificate.outcome.score"),
     *_rules(RELEASED, count, "ledger.stop.step"),
+    *_rules(PUBLIC, one_of(VECTORS), "ledger.export.file"),
+    *_rules(RELEASED, digest, "ledger.export.sha256"),
+    # When a run was interrupted is as private as its time: only the step of the last save is told.
+    *_rules(TIME, count, "ledger.resume.step", "ledger.resume.generation"),
+    *_rules(TIME, one_of(True, False), "ledger.resume.replay"),
+    *_rules(KEYED, fingerprint, "ledger.resume.key"),
+    # A search over settings: what was tried is fixed ahead, what was chosen is charged for.
+    *_rules(PUBLIC, amount, "ledger.promise.expected_runs", "certificate.expected_runs"),
+    *_rules(PUBLIC, count, "ledger.promise.settings_to_try", "certificate.settings_to_try"),
+    *_rules(PUBLIC, lambda v: number(v) or text(v), "ledger.promise.candidates[].*"),
+    *(
+        rule
+        for rules in (
+            _rules(RELEASED, maybe(text), *(f"ledger.release.selected.{k}" for k in _SENTENCES)),
+            _rules(RELEASED, maybe(count), *(f"ledger.release.selected.{k}" for k in _SETTINGS)),
+            _rules(RELEASED, maybe(amount), *(f"ledger.release.selected.{k}" for k in _FACTORS)),
+            _rules(RELEASED, share, "ledger.release.selected.sampling_probability"),
+            _rules(RELEASED, digest, "ledger.release.selected.recipe_digest"),
+        )
+        for rule in rules
+    ),
     *_rules(RELEASED, maybe(amount), "ledger.stop.claimed"),
     # The certificate is a function of the ledger.
     *_rules(PUBLIC, text, "certificate.verdict", "certificate.assumptions[]"),
@@ -173,6 +196,8 @@ RULES = [
     *_rules(PUBLIC, text, "metrics.model", "metrics.data", "metrics.evaluated_on"),
     *_rules(PUBLIC, count, "metrics.records", "metrics.parameters"),
     *_rules(PUBLIC, share, "metrics.delta"),
+    *_rules(PUBLIC, nothing, "metrics.evaluations[]", "metrics.final"),
+    *_rules(TIME, nothing, "metrics.inference_seconds"),
     *_rules(PUBLIC, count, "metrics.evaluations[].step"),
     *_rules(PUBLIC, amount, "metrics.evaluations[].epoch"),
     *_rules(PUBLIC, maybe(rounded), "metrics.evaluations[].epsilon", "metrics.epsilon_curve[]"),
@@ -212,12 +237,12 @@ def rules_for(place: str) -> list[Rule]:
     return [r for r in RULES if fnmatchcase(found, r.place.replace("[", "<").replace("]", ">"))]
 
 
-def faults(path: Path) -> list[str]:
+def faults(path: Path, files: Iterable[str] = FILES) -> list[str]:
     """Files, keys and values that are not on the list."""
     found = [
         f"file {each.relative_to(path)}"
         for each in path.rglob("*")
-        if str(each.relative_to(path)) not in FILES
+        if str(each.relative_to(path)) not in files
     ]
     for place, value in leaves(path):
         if not any(rule.kind(value) for rule in rules_for(place)):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tacit
 from tacit.data.batches import TensorRecords
-from tacit.errors import ModelError
+from tacit.errors import ArgumentError, ModelError
 from tacit.fixed_state import FixedState, check_state, same_bits
 from tacit.rundir import RunDir
 from tacit.weight_writes import weights_unwritten
@@ -171,6 +171,23 @@ def test_in_loops_of_ones_own_also_between_steps(
     model.train()(marked.features)
     with pytest.raises(ModelError, match="changed"):
         steps.finish()
+    assert_nothing_left(tmp_path / "run", model)
+
+
+@pytest.mark.parametrize("keep", [in_place, not_persistent, frozen, added])
+def test_the_step_itself_is_refused_and_nothing_follows_it(
+    keep: Callable[[Keeper, Tensor], None], tmp_path: Path, records: TensorRecords
+) -> None:
+    everyone = TensorRecords(records.features.clone().fill_(SECRET), records.labels)
+    model = Keeper(keep)
+    steps = tacit.PrivateSteps(model, everyone, recipe=small_recipe(), out=tmp_path / "run")
+    next(iter(steps))
+    with pytest.raises(ModelError, match="in training"):
+        steps.step(tacit.cross_entropy)
+    with pytest.raises(ArgumentError, match="interrupted"):
+        steps.finish()
+    with pytest.raises(ArgumentError, match="interrupted"):
+        steps.checkpoint()
     assert_nothing_left(tmp_path / "run", model)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from released_values import FILES, coarse, faults, public_values
+from released_values import FILES, VECTORS, coarse, faults, public_values
 from safetensors.torch import load_file
 from small_runs import (
     CLASSES,
@@ -24,6 +25,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import tacit
+from tacit import config
 from tacit.cli import app
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
@@ -33,6 +35,7 @@ from tacit.losses import cross_entropy
 from tacit.methods.build import _BUILDERS
 from tacit.models import batch_norm, with_sanitization
 from tacit.report import write_report
+from tacit.tune import tune_privately
 from tacit.verify import account
 
 Network = Callable[[], nn.Module]
@@ -184,6 +187,47 @@ def test_weights_are_what_the_model_names_and_nothing_more(
     data = (finished(name) / "weights.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     assert header.keys() == weights.keys()
+
+
+def test_a_resumed_run_adds_nothing_but_its_lines(tmp_path: Path) -> None:
+    taken = 0
+
+    def stopping(model: nn.Module, batch: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken == 6:
+            raise KeyboardInterrupt
+        return cross_entropy(model, batch)
+
+    recipe, records = small_recipe(seed=None), records_like(1, 1)
+    with pytest.raises(KeyboardInterrupt):
+        tacit.fit(small_model(), records, recipe=recipe, loss=stopping, out=tmp_path / "run")
+    done = tacit.fit(
+        small_model(),
+        records,
+        test=PUBLIC_RECORDS,
+        recipe=recipe,
+        out=tmp_path / "run",
+        resume=True,
+    )
+    assert b'"resume"' in (done.path / "ledger.jsonl").read_bytes()
+    assert faults(done.path) == []
+
+
+def test_released_vectors_and_searches_are_on_the_list(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["sanitize", "digits", "--out", str(tmp_path / "vectors")])
+    assert told.exit_code == 0, told.output
+    assert faults(tmp_path / "vectors", {*FILES, VECTORS}) == []
+    assert set(np.load(tmp_path / "vectors" / VECTORS)) == {"x", "y", "x_test", "y_test"}
+    shared = config.from_values(
+        {
+            "data": {"name": "digits", "holdout": 300},
+            "model": {"name": "linear"},
+            "training": {"epochs": 2, "batch_size": 1137},
+        }
+    )
+    tune_privately(shared, {"method.clip": "0.5,1"}, out=tmp_path / "search", runs=2)
+    assert faults(tmp_path / "search") == []
 
 
 def planted_batch_size(steps: Any, metrics: dict[str, Any]) -> dict[str, Any]:
