@@ -11,7 +11,8 @@ namespace TACIT_LEVEL {
 namespace {
 
 constexpr int kDoubles = TACIT_LANES / 2;
-constexpr int kRows = TACIT_LANES == 16 ? 10 : 6;
+// Outputs of a tile: the largest, and the one that ten outputs leave no gap in.
+constexpr int kMostRows = TACIT_LANES == 16 ? 10 : 6, kFiveRows = 5;
 constexpr int kWide = 2;
 constexpr int kColumns = kExactColumns;
 constexpr int kTile = kWide * kDoubles;
@@ -66,40 +67,40 @@ std::int64_t exponent_of(double squares) {
     return ((bits >> 52) & 0x7ff) - 1022;
 }
 
-// Some inputs of each record as whole numbers, tile after tile. Those that follow are wanted next.
+inline void truncate(Lanes values, double *to) {
+    const Whole whole = __builtin_convertvector(values, Whole);
+    HalfWhole halves[2];
+    std::memcpy(halves, &whole, sizeof whole);
+    store_doubles(to, __builtin_convertvector(halves[0], Doubles));
+    store_doubles(to + kDoubles, __builtin_convertvector(halves[1], Doubles));
+}
+
+// Some inputs of each record as whole numbers, tile after tile.
 void pack_inputs(const Exact &exact, std::int64_t first_record, std::int64_t records,
                  const float *scales, std::int64_t column, int width, double *block) {
-    const std::int64_t following = exact.inputs - column - width;
     for (std::int64_t r = 0; r < records; r++, block += kTile) {
         const float scale = scales[r];
         const float *from = exact.x + (first_record + r) * exact.x_stride + column;
-        for (int i = 0; i < kColumns && i < following; i += kLine)
-            __builtin_prefetch(from + width + i);
         for (int i = 0; i < width; i += kTile) {
             double *to = block + i * records;
-            if (scale == 0.0f) {
-                std::memset(to, 0, sizeof(double) * kTile);
-                continue;
+            if (scale == 0.0f) std::memset(to, 0, sizeof(double) * kTile);
+            else if (width - i >= kTile) truncate(load(from + i) * scale, to);
+            else {
+                float some[kTile] = {};
+                for (int k = 0; k < width - i; k++) some[k] = from[i + k];
+                truncate(load(some) * scale, to);
             }
-            float some[kTile] = {};
-            const float *at = from + i;
-            if (width - i < kTile) {
-                for (int k = 0; k < width - i; k++) some[k] = at[k];
-                at = some;
-            }
-            const Whole whole = __builtin_convertvector(load(at) * scale, Whole);
-            HalfWhole halves[2];
-            std::memcpy(halves, &whole, sizeof whole);
-            store_doubles(to, __builtin_convertvector(halves[0], Doubles));
-            store_doubles(to + kDoubles, __builtin_convertvector(halves[1], Doubles));
         }
     }
 }
 
-void tile(const double *g, const double *x, std::int64_t records, double *to, std::int64_t stride,
-          int rows, int width) {
+// What `ahead` points at is wanted soon, record by record.
+template <int kRows>
+void tile(const double *g, const double *x, std::int64_t records, const float *ahead,
+          std::int64_t ahead_stride, double *to, std::int64_t stride, int rows, int width) {
     Doubles sums[kRows][kWide] = {};
     for (std::int64_t r = 0; r < records; r++) {
+        __builtin_prefetch(ahead + r * ahead_stride);
         Doubles inputs[kWide];
         for (int k = 0; k < kWide; k++) inputs[k] = load_doubles(x + r * kTile + k * kDoubles);
         for (int o = 0; o < kRows; o++)
@@ -120,41 +121,10 @@ void tile(const double *g, const double *x, std::int64_t records, double *to, st
         for (int i = 0; i < width; i++) to[o * stride + i] += result[o][i];
 }
 
-}  // namespace
-
-void exact_squares(const Exact *exacts, std::int64_t count, std::int64_t record, double *squares) {
-    for (std::int64_t i = 0; i < count; i++) {
-        const Exact &exact = exacts[i];
-        const double down = squared(exact.g + record * exact.g_stride, exact.outputs);
-        if (exact.x) {
-            const double across = squared(exact.x + record * exact.x_stride, exact.inputs);
-            exact.across[record] = across;
-            squares[exact.column] += across * down;
-        }
-        if (exact.shift) squares[exact.shift_column] += down;
-    }
-}
-
-std::int64_t exact_scratch(std::int64_t records, std::int64_t outputs) {
-    return records * (kColumns + 2) + (outputs + kRows - 1) / kRows * kRows * records;
-}
-
-void exact_shift(const Exact &exact, const double *factors, std::int64_t groups,
-                 std::int64_t records) {
-    const double unit = power_of_two(exact.shift_exponent - exact.bits);
-    const double units = power_of_two(exact.bits - exact.shift_exponent);
-    for (std::int64_t r = 0; r < records; r++) {
-        const double factor = factors[r * groups + exact.shift_column];
-        if (factor == 0.0) continue;
-        const float *from = exact.g + r * exact.g_stride;
-        for (std::int64_t o = 0; o < exact.outputs; o++)
-            exact.shift[o] += double(std::int64_t(double(from[o]) * (factor * units))) * unit;
-    }
-}
-
-void exact_sum(const Exact &exact, const double *factors, std::int64_t groups, std::int64_t first,
-               std::int64_t last, std::int64_t first_column, std::int64_t last_column,
-               std::int64_t first_record, std::int64_t records, double *scratch) {
+template <int kRows>
+void sum_up(const Exact &exact, const double *factors, std::int64_t groups, std::int64_t first,
+            std::int64_t last, std::int64_t first_column, std::int64_t last_column,
+            std::int64_t first_record, std::int64_t records, double *scratch) {
     float *input_scales = reinterpret_cast<float *>(scratch);
     double *block = scratch + 2 * records, *packed = block + records * kColumns;
     const double unit = power_of_two(exact.exponent - exact.bits);
@@ -182,15 +152,59 @@ void exact_sum(const Exact &exact, const double *factors, std::int64_t groups, s
         const std::int64_t left = last_column - column;
         const int width = int(left < kColumns ? left : kColumns);
         pack_inputs(exact, first_record, records, input_scales, column, width, block);
+        const float *next = exact.x + first_record * exact.x_stride + column + width;
         for (int i = 0; i < width; i += kTile)
             for (std::int64_t t = 0; t < tiles; t++) {
+                const bool wanted = t == 0 && i % kLine == 0 && i < last_column - column - width;
                 const std::int64_t o = first + t * kRows;
                 const int rows = int(last - o < kRows ? last - o : kRows);
-                tile(packed + t * records * kRows, block + i * records, records,
-                     exact.total + o * exact.inputs + column + i, exact.inputs, rows,
-                     width - i < kTile ? width - i : kTile);
+                tile<kRows>(packed + t * records * kRows, block + i * records, records,
+                            wanted ? next + i : input_scales, wanted ? exact.x_stride : 0,
+                            exact.total + o * exact.inputs + column + i, exact.inputs, rows,
+                            width - i < kTile ? width - i : kTile);
             }
     }
+}
+
+}  // namespace
+
+void exact_squares(const Exact *exacts, std::int64_t count, std::int64_t record, double *squares) {
+    for (std::int64_t i = 0; i < count; i++) {
+        const Exact &exact = exacts[i];
+        const double down = squared(exact.g + record * exact.g_stride, exact.outputs);
+        if (exact.x) {
+            const double across = squared(exact.x + record * exact.x_stride, exact.inputs);
+            exact.across[record] = across;
+            squares[exact.column] += across * down;
+        }
+        if (exact.shift) squares[exact.shift_column] += down;
+    }
+}
+
+std::int64_t exact_scratch(std::int64_t records, std::int64_t outputs) {
+    return records * (kColumns + 2) + (outputs + kMostRows) * records;
+}
+
+void exact_shift(const Exact &exact, const double *factors, std::int64_t groups,
+                 std::int64_t records) {
+    const double unit = power_of_two(exact.shift_exponent - exact.bits);
+    const double units = power_of_two(exact.bits - exact.shift_exponent);
+    for (std::int64_t r = 0; r < records; r++) {
+        const double factor = factors[r * groups + exact.shift_column];
+        if (factor == 0.0) continue;
+        const float *from = exact.g + r * exact.g_stride;
+        for (std::int64_t o = 0; o < exact.outputs; o++)
+            exact.shift[o] += double(std::int64_t(double(from[o]) * (factor * units))) * unit;
+    }
+}
+
+void exact_sum(const Exact &exact, const double *factors, std::int64_t groups, std::int64_t first,
+               std::int64_t last, std::int64_t first_column, std::int64_t last_column,
+               std::int64_t first_record, std::int64_t records, double *scratch) {
+    const auto sum = (last - first) % kMostRows && (last - first) % kFiveRows == 0
+                         ? sum_up<kFiveRows> : sum_up<kMostRows>;
+    sum(exact, factors, groups, first, last, first_column, last_column, first_record, records,
+        scratch);
 }
 
 }  // namespace TACIT_LEVEL
