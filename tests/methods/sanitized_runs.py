@@ -51,5 +51,6 @@ def recipe(guarantee: str, seed: int = 1, **settings: Any) -> Recipe:
     )
 
 
-def started(path: Path, chosen: Recipe, own: float = 0.0) -> Steps:
-    return assemble(network(), dataset(own), chosen, RunDir.create(path), Facts())
+def started(path: Path, chosen: Recipe, own: float = 0.0, *, repeatable: bool = True) -> Steps:
+    run = RunDir.create(path)
+    return assemble(network(), dataset(own), chosen, run, Facts(), repeatable=repeatable)

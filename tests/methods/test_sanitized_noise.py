@@ -20,7 +20,7 @@ from tacit.steps import Steps
 
 
 def joint(path: Path, **settings: float | str) -> tuple[Steps, JointTraining]:
-    steps = started(path, recipe("joint", **settings))
+    steps = started(path, recipe("joint", **settings), repeatable=False)
     assert isinstance(steps.method, JointTraining)
     return steps, steps.method
 
