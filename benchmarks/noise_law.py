@@ -52,19 +52,19 @@ LEVELS = {
 }
 PAGE = """# The law of the noise
 
-The compiled fast path with noise of scale {scale:g} on a sum {place:g} grid steps above a grid point,
-for every one of the {words:,} words that a coordinate can draw, with each instruction set of the
+The compiled fast path with noise of scale {scale:g} on a sum {place:g} grid steps above a grid
+point, for every one of the {words:,} words that a coordinate can draw, with each instruction set of the
 machine. Made by `python benchmarks/noise_law.py` on one thread.
 
-| instruction set | decided in single precision | wrong | error of Φ⁻¹ | of its bound | E z² − 1 | E z⁴ − 3 | minutes |
+| instruction set | decided | wrong | error of Φ⁻¹ | of its bound | E z² − 1 | E z⁴ − 3 | minutes |
 |---|---|---|---|---|---|---|---|
 {rows}
 
 A decision is wrong if some number in the word's interval rounds to another grid point, by SciPy's
 `ndtr` in double precision. What is not decided here is decided by comparison with certified values
 of Φ, so it adds no error. The error of Φ⁻¹ is the largest over all words at the farther end of the
-word's interval; it must stay below its bound, {constant:g} + {slope:g}·|z|, that is below 100 %. Moments are
-those of the approximation, with the tails beyond it added from the normal law; they must be within
+word's interval; it must stay below its bound, {constant:g} + {slope:g}·|z|. Moments are those of
+the approximation, with the tails beyond it added from the normal law; they must be within
 {tolerance:g}.
 
 Random words through `RandomSource.perturb_`, on sums of sizes from 0.001 to 100:

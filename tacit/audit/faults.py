@@ -41,7 +41,7 @@ class Fault:
     hostile_trials: int = 0
     """Runs of trials on a hostile loss, each with one coin; 0 plays gradient canaries."""
     distinguisher: str = ""
-    """A floating-point attack on the noise itself (`tacit.audit.floating_point`), played instead."""
+    """A floating-point attack on the noise (`tacit.audit.floating_point`), played instead."""
 
 
 def _weaker_noise(share: float) -> AbstractContextManager[Any]:
