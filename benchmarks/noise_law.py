@@ -53,8 +53,8 @@ LEVELS = {
 PAGE = """# The law of the noise
 
 The compiled fast path with noise of scale {scale:g} on a sum {place:g} grid steps above a grid
-point, for every one of the {words:,} words that a coordinate can draw, with each instruction set of the
-machine. Made by `python benchmarks/noise_law.py` on one thread.
+point, for every one of the {words:,} words that a coordinate can draw, with each instruction set of
+the machine. Made by `python benchmarks/noise_law.py` on one thread.
 
 | instruction set | decided | wrong | error of Φ⁻¹ | of its bound | E z² − 1 | E z⁴ − 3 | minutes |
 |---|---|---|---|---|---|---|---|
