@@ -16,11 +16,13 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
+from tacit.audit.floating_point import DISTINGUISHERS, lossy_perturb_
 from tacit.clipping.contract import ClippedSum
 from tacit.clipping.rules import Flat
 from tacit.data.sampling import Indices, PoissonSampler
 from tacit.methods.selective import Selective
 from tacit.noise.gaussian import GaussianNoise, PrivateGradient
+from tacit.noise.source import RandomSource
 from tacit.privacy import events
 from tacit.privacy.relations import Relation
 from tacit.privacy.selective import SelectiveSchedule
@@ -38,6 +40,8 @@ class Fault:
     harmless: bool = False
     hostile_trials: int = 0
     """Runs of trials on a hostile loss, each with one coin; 0 plays gradient canaries."""
+    distinguisher: str = ""
+    """A floating-point attack on the noise (`tacit.audit.floating_point`), played instead."""
 
 
 def _weaker_noise(share: float) -> AbstractContextManager[Any]:
@@ -79,6 +83,11 @@ def _noise_where_records_are() -> AbstractContextManager[Any]:
     return patch.object(GaussianNoise, "privatise", wrong)
 
 
+def _single_precision_noise() -> AbstractContextManager[Any]:
+    """Noise of the right size whose bits give the sum away."""
+    return patch.object(RandomSource, "perturb_", lossy_perturb_)
+
+
 FEW_ACCEPTED = 6
 
 
@@ -94,6 +103,7 @@ def _accepted_only() -> AbstractContextManager[Any]:
     return patch.object(Selective, "planned", wrong)
 
 
+_OTHER_PAIRING = "radius lattice, halves"  # the planted sampler pairs lanes
 _DPSGD = {"method": "dpsgd"}
 _RARELY_ACCEPTED = {
     **{"method": "dpsur", "noise": 50.0, "delta": 0.05, "epochs": 2.25},
@@ -121,5 +131,14 @@ FAULTS = (
         _accepted_only,
         _RARELY_ACCEPTED,
         hostile_trials=240,
+    ),
+    *(
+        Fault(f"correct noise, {name}", nullcontext, {}, harmless=True, distinguisher=name)
+        for name in DISTINGUISHERS
+    ),
+    *(
+        Fault(f"Box–Muller in float32, {name}", _single_precision_noise, {}, distinguisher=name)
+        for name in DISTINGUISHERS
+        if name != _OTHER_PAIRING
     ),
 )

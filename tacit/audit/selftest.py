@@ -9,6 +9,7 @@ from tacit.audit.acceptance import AcceptanceCounts
 from tacit.audit.bounds import MOST_EPSILON
 from tacit.audit.canaries import gradient_canaries
 from tacit.audit.faults import FAULTS, FEW_ACCEPTED, Fault
+from tacit.audit.floating_point import COORDINATES, FloatingPointGame
 from tacit.audit.protocol import Game
 from tacit.audit.verdict import Finding, Status, conclude
 from tacit.config import Recipe
@@ -44,7 +45,8 @@ def self_test(
     runs: int = 2,
     progress: Callable[[str, int, int], None] = lambda name, done, of: None,
 ) -> list[Tried]:
-    """Play against each fault in turn: gradient canaries, or trials on a hostile loss."""
+    """Play against each fault in turn: gradient canaries, trials on a hostile loss, or a
+    floating-point attack on the noise."""
     tried = []
     for place, fault in enumerate(faults):
         progress(fault.name, place, len(faults))
@@ -58,6 +60,8 @@ def self_test(
 
 def _game(fault: Fault, runs: int) -> tuple[Game, int]:
     """The game that shows a fault, and how often it is played."""
+    if fault.distinguisher:
+        return FloatingPointGame(fault.distinguisher), 1
     recipe = _recipe(fault)
     if fault.hostile_trials:
         return AcceptanceCounts(recipe, _HOSTILE_RECORDS), fault.hostile_trials
@@ -80,5 +84,7 @@ def sizes() -> dict[str, float]:
         "hostile_trials": step_count(hostile, _HOSTILE_RECORDS),
         "hostile_updates_charged": FEW_ACCEPTED,
         "hostile_delta": hostile.privacy.delta,
+        "floating_point_games": FloatingPointGame.games,
+        "floating_point_coordinates": COORDINATES,
         "most_epsilon": MOST_EPSILON,
     }
