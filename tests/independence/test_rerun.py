@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from mixing_models import (
     LENGTH,
     TOKENS,
+    FaintestMean,
     FaintMean,
     FirstRecord,
     FixedLength,
@@ -20,6 +21,7 @@ from mixing_models import (
     balanced,
     hardest_only,
     rows,
+    shifted,
     texts,
     vectors,
 )
@@ -47,6 +49,7 @@ def _compare(model: nn.Module, loss: LossFunction, batch: Batch, turn: int = 0) 
         (TrimsToLongest(), texts(50)),
         (RareGate(), vectors(50)),
         (FaintMean(), vectors(50)),
+        (FaintestMean(), vectors(50)),
         (GradientOnly(), vectors(50)),
         (HidesBehindZero(), vectors(50)),
         (LargeBatches(), vectors(50)),
@@ -59,7 +62,7 @@ def test_models_that_mix_records_are_found(model: nn.Module, batch: Batch, turn:
         Rerun(model).compare(rows, batch, REPLACEMENTS, turn)
 
 
-@pytest.mark.parametrize("loss", [hardest_only, averaged, balanced])
+@pytest.mark.parametrize("loss", [hardest_only, averaged, balanced, shifted])
 def test_losses_that_mix_records_are_found(loss: LossFunction) -> None:
     with pytest.raises(MixedRecordsError):
         _compare(nn.Linear(6, 3), loss, vectors(50))
