@@ -51,11 +51,11 @@ class AcceptanceCounts(RecipeGame):
         model = nn.Linear(1, 1, bias=False)
         with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as place:
             run = RunDir.create(Path(place) / "run")
-            steps = assemble(model, records, recipe, run, Facts(), repeatable=False)
-            method = steps.method
-            assert isinstance(method, Selective)
             before = model.weight.detach().clone()
             loss = _away_from(before)
+            steps = assemble(model, records, recipe, run, Facts(), loss=loss, repeatable=False)
+            method = steps.method
+            assert isinstance(method, Selective)
             for step in range(method.promise.steps):
                 before.copy_(model.weight.detach())
                 steps.advance(loss)

@@ -5,7 +5,7 @@ Each fault changes what the code does but not what it charges, as a real mistake
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,6 +51,21 @@ def _weaker_noise(share: float) -> AbstractContextManager[Any]:
         return tuple(share * scale for scale in right(self, multiplier, relation))
 
     return patch.object(ClippedSum, "noise_scales", wrong)
+
+
+def _no_noise() -> AbstractContextManager[Any]:
+    def wrong(
+        self: RandomSource,
+        vector: Tensor,
+        purpose: str,
+        index: int,
+        ends: Sequence[int],
+        scales: Sequence[float],
+        divisor: float,
+    ) -> Tensor:
+        return vector.div_(divisor)
+
+    return patch.object(RandomSource, "perturb_", wrong)
 
 
 def _no_clipping() -> AbstractContextManager[Any]:
@@ -115,7 +130,7 @@ _DPFTRL = {"method": "dpftrl"}
 FAULTS = (
     Fault("correct DP-SGD", nullcontext, _DPSGD, harmless=True),
     Fault("correct DP-FTRL", nullcontext, _DPFTRL, harmless=True),
-    Fault("no noise", lambda: _weaker_noise(0.0), _DPSGD),
+    Fault("no noise", _no_noise, _DPSGD),
     Fault("half the noise", lambda: _weaker_noise(0.5), _DPSGD),
     Fault("half the noise, correlated", lambda: _weaker_noise(0.5), _DPFTRL),
     Fault("no clipping", _no_clipping, _DPSGD),

@@ -35,7 +35,6 @@ from tacit.models.sanitization import SanitizationLayer
 from tacit.noise.correlated import BandedStream, CorrelatedNoise, NoiseStream, TreeStream
 from tacit.noise.gaussian import GaussianNoise
 from tacit.noise.source import RandomSource
-from tacit.noise.sums import SumLog
 
 ALLOWED = math.e / (1 + math.e)
 ERROR = 1e-4
@@ -83,7 +82,7 @@ def correlated(stream: Callable[[RandomSource], NoiseStream]) -> Release:
     def release(total: Singles, scale: float, index: int) -> Singles:
         source = RandomSource.from_seed(index)
         multiplier = scale / (1 + scale * math.sqrt(COORDINATES / 2**47))
-        noise = CorrelatedNoise(stream(source), multiplier, source, SumLog())
+        noise = CorrelatedNoise(stream(source), multiplier, source)
         return np.asarray(noise.privatise(clipped(total), 0, 1.0).vector.numpy())
 
     return release
