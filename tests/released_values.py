@@ -107,7 +107,8 @@ def _rules(origin: str, kind: Kind, *places: str) -> list[Rule]:
 _SENTENCES = (
     *("title", "method", "released[]", "sampling", "proof", "clipping", "treated_as_public[]"),
     *("not_covered[]", "tuning", "randomness", "warnings[]", "mechanism", "variant", "accounting"),
-    *("test", "feedback", "no_guarantee_because", "versions.*"),
+    *("test", "feedback", "no_guarantee_because", "versions.*", "independence"),
+    *("numerics.meaning", "numerics.reason", "numerics.layers[]"),
 )
 _SETTINGS = ("steps", "records", "mini_sets", "norm_groups", "expected_batch_size")
 _FACTORS = ("noise_multiplier", "sensitivity_squared", "head_only")
@@ -127,6 +128,7 @@ RULES = [
             *_rules(PUBLIC, maybe(amount), *(f"{file}.{key}" for key in _FACTORS)),
             *_rules(PUBLIC, maybe(share), f"{file}.sampling_probability"),
             *_rules(PUBLIC, maybe(amount), f"{file}.budget"),
+            *_rules(PUBLIC, one_of("proven", "idealised"), f"{file}.numerics.sums"),
         )
     ),
     *(Rule(f"ledger.promise.claimed.{key}", PUBLIC, kind) for key, kind in _CLAIM),
@@ -171,7 +173,7 @@ RULES = [
     ),
     *_rules(RELEASED, maybe(amount), "ledger.stop.claimed"),
     # The certificate is a function of the ledger.
-    *_rules(PUBLIC, text, "certificate.verdict", "certificate.assumptions[]"),
+    *_rules(PUBLIC, text, "certificate.verdict", "certificate.assumptions[]", "certificate.noise"),
     *_rules(PUBLIC, nothing, "certificate.assumptions[]", "certificate.audited"),
     *_rules(PUBLIC, nothing, "certificate.guarantee", "certificate.proven"),
     *_rules(PUBLIC, rounded, "certificate.guarantee.epsilon", "certificate.proven.*"),

@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit import config
 from tacit.cli import app
+from tacit.commands import output
 from tacit.config import Recipe
 from tacit.data.batches import TensorRecords
 from tacit.evaluate import evaluate
@@ -207,6 +208,7 @@ def test_a_resumed_run_adds_nothing_but_its_lines(tmp_path: Path) -> None:
         records,
         test=PUBLIC_RECORDS,
         recipe=recipe,
+        loss=stopping,
         out=tmp_path / "run",
         resume=True,
     )
@@ -344,8 +346,12 @@ _LINES = (
 )
 
 
-def test_logs_say_nothing_that_is_not_on_the_list(tmp_path: Path) -> None:
-    made = CliRunner(env={"COLUMNS": "200"}).invoke(
+def test_logs_say_nothing_that_is_not_on_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for console in (output.screen, output.errors):
+        monkeypatch.setattr(console, "_width", 200)
+    made = CliRunner().invoke(
         app, ["train", written_recipe(tmp_path, epochs=12.0), "--out", str(tmp_path / "run")]
     )
     assert made.exit_code == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import correlated_noise
+import noise_law
 from clipping_suite.page import page as speed_page
 
 from accuracy_suite import leaderboard, stored
@@ -23,6 +24,7 @@ MINUTES = ROOT / "tacit" / "papers" / "minutes.json"
 OTHER_PAGES: dict[str, Callable[[Any], str]] = {
     "audit": lambda _: text_of("audit"),
     "correlated-noise": correlated_noise.page,
+    "noise-law": noise_law.page,
     "speed": lambda found: speed_page(found, "speed.svg"),
 }
 """Pages that are not about runs of recipes, by the file they are made from."""

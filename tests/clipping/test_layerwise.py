@@ -210,7 +210,7 @@ def test_groups_by_layer_by_tensor_and_by_norm() -> None:
     [
         (lambda g: Layerwise(g, (1.0,)), "one for each"),
         (lambda g: Layerwise(g, (1.0, 0.0)), "positive"),
-        (lambda g: Layerwise(g, (1.0, 1.0), (0.9, 0.2)), "add up to one"),
+        (lambda g: Layerwise(g, (1.0, 1.0), (0.9, 0.2)), "adding up to one"),
         (lambda g: Multiplied(g, 1.0, (1.0,)), "one for each"),
         (lambda g: Multiplied(g, 1.0, (1.0, math.inf)), "positive and finite"),
         (lambda g: g.merged([1.0, 2.0], 0), "at least one"),

@@ -45,7 +45,7 @@ def test_without_gradient_the_weights_carry_exactly_the_noise_of_the_sums(
     bands = {"tree": 0, "banded": 6, "amplified": 4}[mechanism]
     recipe = recipe_for(mechanism, noise=3.0, clip=0.5, learning_rate=1.0, bands=bands)
     model = wide()
-    steps = prepared(tmp_path / "run", records, recipe, model, repeatable=False)
+    steps = prepared(tmp_path / "run", records, recipe, model, loss=no_gradient, repeatable=False)
     start, moved = flat(model).double(), []
     for _ in range(20):
         steps.advance(no_gradient)

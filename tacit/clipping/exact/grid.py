@@ -31,7 +31,7 @@ class Grid:
     every one of them exactly.
 
     >>> grid = Grid.of((1.0,), records=60_000)
-    >>> grid.bits, grid.unit(0) == 2.0**-37
+    >>> grid.bits, grid.unit(0) == 2.0**-36
     (37, True)
     """
 
