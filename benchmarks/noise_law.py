@@ -187,7 +187,7 @@ def main() -> None:
 def holds(law: dict[str, Any]) -> bool:
     """Whether nothing was found that the proof excludes."""
     moments = abs(law["second"]), abs(law["fourth"])
-    return law["wrong"] == 0 and law["share"] <= 1 and max(moments) <= MOMENT_TOLERANCE
+    return bool(law["wrong"] == 0 and law["share"] <= 1 and max(moments) <= MOMENT_TOLERANCE)
 
 
 def page(found: dict[str, Any]) -> str:
