@@ -122,6 +122,24 @@ def test_a_step_taken_with_another_sampler_is_charged_again(
     assert again.remaining == 19
 
 
+def test_a_step_taken_with_another_number_of_threads_is_charged_again(
+    tmp_path: Path, records: TensorRecords
+) -> None:
+    """Sums over blocks per thread round differently: the repeated step may be another release."""
+    threads = torch.get_num_threads()
+    path = tmp_path / "run"
+    try:
+        torch.set_num_threads(1)
+        started(path, records).advance(cross_entropy)
+        torch.set_num_threads(2)
+        again = resumed(path, records)
+    finally:
+        torch.set_num_threads(threads)
+    assert again.ledger.entries[-1].body["replay"] is False
+    assert again.ledger.entries[-1].body["generation"] == 1
+    assert again.remaining == 19
+
+
 def test_another_recipe_is_refused(tmp_path: Path, records: TensorRecords) -> None:
     started(tmp_path / "run", records)
     with pytest.raises(RunError, match="recipe"):

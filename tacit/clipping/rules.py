@@ -78,8 +78,11 @@ class Layerwise:
             _check_clip(bound)
         if not self.shares:
             object.__setattr__(self, "shares", (1 / len(self.groups),) * len(self.groups))
-        if len(self.shares) != len(self.groups) or abs(math.fsum(self.shares) - 1) > 1e-9:
-            raise ArgumentError(f"shares is {self.shares}; one per group, and they add up to one")
+        whole = min(self.shares) > 0 and abs(math.fsum(self.shares) - 1) <= 1e-9
+        if len(self.shares) != len(self.groups) or not whole:
+            raise ArgumentError(
+                f"shares is {self.shares}; give one positive share per group, adding up to one"
+            )
 
     def grouping(self, names: Sequence[str]) -> Sequence[int]:
         return self.groups.numbers(names)

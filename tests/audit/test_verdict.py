@@ -146,6 +146,7 @@ def test_a_relation_without_a_proof_of_its_own_is_covered_in_two_steps() -> None
     epsilon = Promised(once, REPLACE).epsilon(1e-5)
     inner = Promised(once, ADD).epsilon(1e-5)
     assert 2 * inner < epsilon < 4 * inner
+    assert Promised(once, Relation.REPLACE_FEATURES).epsilon(1e-5) == epsilon
     assert Promised(once, REPLACE).allowed(np.array([0.1]))[0] == 1.0
     ordered = events.fixed_order(events.gaussian(1.0))
     assert math.isinf(Promised(ordered, ADD).epsilon(1e-5))

@@ -7,8 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.clipping.rules import Automatic, Flat
+from tacit.clipping.contract import ClippedSum, Layout
+from tacit.clipping.groups import Groups
+from tacit.clipping.rules import Automatic, Flat, Layerwise, Multiplied
+from tacit.clipping.thresholds import Thresholds
 from tacit.errors import ArgumentError
+from tacit.privacy.relations import Relation
 
 norms = st.lists(st.floats(0, 1e15, allow_nan=False), min_size=1, max_size=20)
 
@@ -40,3 +44,57 @@ def test_a_negative_stabiliser_is_refused() -> None:
 def test_a_bound_that_single_precision_cannot_tell_from_zero_leaves_nothing() -> None:
     factors = Flat(1e-300).factors(torch.tensor([[0.0], [1.0]]))
     assert factors.tolist() == [[0.0], [0.0]]
+
+
+TWO = Groups((("a",), ("b",)))
+multipliers = st.floats(1e-3, 1e3)
+
+
+@given(st.floats(1e-3, 1e3), multipliers, multipliers, st.floats(0, 1))
+def test_multiplied_clipping_is_bounded_in_units_of_its_noise(
+    clip: float, first: float, second: float, share: float
+) -> None:
+    """Noise on group h is in proportion to bounds[h], so Σ (move/bound)² must be at most one."""
+    rule = Multiplied(TWO, clip, (first, second))
+    long = 1e6 * clip
+    norms = torch.tensor([[share * long / first, (1 - share) * long / second]]).double()
+    bounds = torch.tensor(rule.bounds, dtype=torch.float64)
+    units = (norms * rule.factors(norms) / bounds).norm()
+    assert float(units) == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("multiplier", [0.01, 0.5, 1.0, 20.0])
+def test_a_multiplied_group_alone_reaches_its_bound_and_no_more(multiplier: float) -> None:
+    rule = Multiplied(TWO, 0.7, (multiplier, 1.0))
+    norms = torch.tensor([[1e9, 0.0]], dtype=torch.float64)
+    assert float((norms * rule.factors(norms))[0, 0]) == pytest.approx(rule.bounds[0], rel=1e-12)
+
+
+@given(st.lists(st.floats(0, 1e15, allow_nan=False), min_size=2, max_size=2))
+def test_layerwise_norms_obey_each_bound(values: list[float]) -> None:
+    rule = Layerwise(TWO, (0.3, 5.0))
+    norms = torch.tensor([values], dtype=torch.float64)
+    moved = norms * rule.factors(norms)
+    assert bool((moved <= torch.tensor(rule.bounds).double() * (1 + 1e-12)).all())
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.5, 0.51), (0.5, 0.5 + 1e-6), (0.5, 0.4), (1.0,), (0.2, 0.3, 0.5), (1.5, -0.5)]
+)
+def test_shares_that_do_not_divide_one_whole_are_refused(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ArgumentError, match="shares"):
+        Layerwise(TWO, (1.0, 1.0), shares)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12))
+def test_groups_together_cost_no_more_than_one_release(weights: list[float]) -> None:
+    """The squares of 1/noise multiplier add up to that of the whole."""
+    groups = Groups(tuple((f"layer {i}",) for i in range(len(weights))))
+    names = [name for (name,) in groups.members]
+    for given_weights in ((), tuple(weights)):
+        rule = Thresholds("layerwise", groups, 1.0, weights=given_weights).rule(0)
+        layout = Layout(tuple(names), (torch.Size([1]),) * len(names), tuple(range(len(names))))
+        clipped = ClippedSum(torch.zeros(len(names)), layout, rule.bounds, rule.shares)
+        scales = clipped.noise_scales(2.0, Relation.ADD_OR_REMOVE_ONE)
+        cost = math.fsum((b / s) ** 2 for b, s in zip(rule.bounds, scales, strict=True))
+        assert cost == pytest.approx(1 / 4, rel=1e-12)

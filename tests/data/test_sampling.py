@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tacit.data.sampling import PoissonSampler, ShuffledSampler
+from tacit.data.sampling import GroupedPoissonSampler, PoissonSampler, ShuffledSampler
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
 
@@ -48,6 +49,46 @@ def test_event_and_draw_share_one_rate() -> None:
     event = sampler.event(events.gaussian(1.0))
     assert event.sampling_probability == sampler.probability
     assert event == events.poisson(events.sampling_probability(1000, 37), events.gaussian(1.0))
+
+
+class EveryWord:
+    """Stands in for a random source: every multiple of 2³²/count once, so shares are exact."""
+
+    def words(self, purpose: str, step: int, count: int) -> np.ndarray:
+        return (np.arange(count, dtype=np.uint64) << np.uint64(32)) // np.uint64(count)
+
+
+@pytest.mark.parametrize("share", [1 / 128, 0.25, 37 / 64, 511 / 512])
+def test_a_record_is_drawn_for_exactly_the_promised_share_of_words(share: float) -> None:
+    """Too many by 0.2 % would be 32 or more of these 65,536 words."""
+    records = 1 << 16
+    source: Any = EveryWord()
+    sampler = PoissonSampler(records, share * records, source)
+    drawn = sampler.draw(0)
+    assert len(drawn) == share * records == sampler.probability * records
+    groups = 4
+    grouped = GroupedPoissonSampler(records, share * records / groups, groups, source)
+    turns = [grouped.draw(step) for step in range(groups)]
+    assert sum(map(len, turns)) == share * records == grouped.probability * records
+    assert all((turn % groups == step).all() for step, turn in enumerate(turns))
+
+
+@pytest.mark.parametrize("batch_size", [0.001, 1, 37, 999.9])
+def test_the_word_at_the_rate_is_not_drawn_and_the_one_below_is(batch_size: float) -> None:
+    rate = events.sampling_probability(1000, batch_size)
+    edge = int(rate * 2**32)
+    assert edge == rate * 2**32
+
+    class Edges:
+        def words(self, purpose: str, step: int, count: int) -> np.ndarray:
+            words = np.full(count, 2**32 - 1, dtype=np.uint64)
+            words[:4] = (0, edge - 1, edge, edge + 1)
+            return words
+
+    source: Any = Edges()
+    assert PoissonSampler(1000, batch_size, source).draw(0).tolist() == [0, 1]
+    grouped = GroupedPoissonSampler(1000, batch_size, 1, source)
+    assert grouped.draw(0).tolist() == [0, 1]
 
 
 def test_all_records_at_rate_one_and_often_none_at_a_tiny_rate() -> None:

@@ -72,6 +72,28 @@ def test_noised_moments_move_by_no_more_than_their_clip(
     assert 1e-4 < gap < 2 * math.sqrt(16) / 300 * 1.05
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e25])
+def test_a_record_whose_moments_are_not_finite_contributes_nothing(
+    tmp_path: Path, records: TensorRecords, value: float
+) -> None:
+    """1e25 is finite, but its square is not: the norm of the moments overflows."""
+    settings: dict[str, Any] = {
+        "batch_norm": "noisy",
+        "moments_noise": 1e-6,
+        "moments_clip": 1.0,
+        "epsilon": None,
+    }
+    public = TensorRecords(records.features[:50].clone(), records.labels[:50])
+    broken = TensorRecords(records.features.clone(), records.labels)
+    broken.features[0] = value
+    ordinary = run_with(tmp_path, records, "ordinary", public, **settings)
+    planted = run_with(tmp_path, broken, "planted", public, **settings)
+    for name in ("1.running_mean", "1.running_var"):
+        assert bool(torch.isfinite(planted[name]).all())
+    gap = float((ordinary["1.running_mean"] - planted["1.running_mean"]).norm())
+    assert gap <= math.sqrt(2 * ordinary["1.running_mean"].numel()) / len(records.labels) * 1.01
+
+
 def test_moments_are_those_of_all_records_when_noise_is_small(
     tmp_path: Path, records: TensorRecords
 ) -> None:

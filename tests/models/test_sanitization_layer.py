@@ -41,6 +41,32 @@ def test_a_ball_keeps_directions_and_bounds_norms() -> None:
     assert torch.allclose(layer(x / 100), x / 100)
 
 
+@pytest.mark.parametrize("clip", [1e-3, 0.5, 300.0])
+def test_no_row_leaves_its_ball_however_little_it_lies_outside(clip: float) -> None:
+    """Rows of all lengths, most of them within 2 % of the bound, where a slack would show."""
+    layer = seeded(clip=clip, noise=1.0, range="ball").eval()
+    near = 1 + torch.linspace(-0.02, 0.02, 1001)
+    lengths = clip * torch.cat([near, torch.logspace(-6, 12, 1000)])
+    directions = torch.randn(len(lengths), WIDTH, generator=torch.Generator().manual_seed(0))
+    x = directions / directions.norm(dim=1, keepdim=True) * lengths[:, None]
+    out = layer(x).double().norm(dim=1)
+    assert float(out.max()) <= clip * (1 + 1e-6)
+    expected = torch.minimum(x.double().norm(dim=1), torch.tensor(clip, dtype=torch.float64))
+    torch.testing.assert_close(out, expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("range_", ["positive", "symmetric", "ball"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3e38])
+def test_rows_that_are_not_finite_stay_within_the_radius(range_: str, value: float) -> None:
+    layer = seeded(noise=1.0, range=range_).eval()
+    x = torch.zeros(3, WIDTH)
+    x[0, 0], x[1], x[2, ::2] = value, value, value
+    out = layer(x)
+    assert bool(torch.isfinite(out).all())
+    apart = torch.cdist(out.double(), out.double()).max()
+    assert float(apart) <= 2 * layer.radius(WIDTH) * (1 + 1e-6)
+
+
 @pytest.mark.parametrize(
     ("range_", "dropout", "deviation"),
     [

@@ -26,9 +26,22 @@ def assert_spread(sample: torch.Tensor, expected: float) -> None:
     assert abs(z) < 5
 
 
-@pytest.mark.parametrize(
-    ("relation", "times"), [(Relation.ADD_OR_REMOVE_ONE, 1.0), (Relation.REPLACE_ONE, 2.0)]
-)
+TIMES = {
+    Relation.ADD_OR_REMOVE_ONE: 1.0,
+    Relation.ZERO_OUT: 1.0,
+    Relation.REPLACE_ONE: 2.0,
+    Relation.REPLACE_FEATURES: 2.0,
+}
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_sensitivity_doubles_when_a_record_is_replaced(relation: Relation) -> None:
+    """One clipped gradient leaves the sum and another one, possibly opposite, enters it."""
+    clipped = zero_sum((0.5, 3.0), (0.2, 0.8))
+    assert clipped.sensitivity(relation) == (0.5 * TIMES[relation], 3.0 * TIMES[relation])
+
+
+@pytest.mark.parametrize(("relation", "times"), list(TIMES.items()))
 def test_scale_is_multiplier_times_sensitivity_over_the_constant(
     relation: Relation, times: float
 ) -> None:

@@ -66,6 +66,24 @@ def test_replacing_doubles_the_sensitivity_of_a_gaussian() -> None:
         assert replace == pytest.approx(same, rel=1e-6) and replace > 1.9 * add
 
 
+@pytest.mark.parametrize("accountant", list(Accountant))
+def test_replacing_features_moves_a_sum_as_far_as_replacing_a_record(
+    accountant: Accountant,
+) -> None:
+    """The certificate of a change of features: an independent formula, at multiplier 2/2."""
+    found = accountants.epsilon(events.gaussian(2.0), DELTA, Relation.REPLACE_FEATURES, accountant)
+    exact = accountants.epsilon(events.gaussian(1.0), DELTA, ADD_REMOVE, accountant)
+    assert found == pytest.approx(exact, rel=1e-6) and found > 4.377
+
+
+def test_replacing_features_of_a_sampled_record_costs_what_dp_accounting_says() -> None:
+    event = sampled(0.02, 1.0, 50)
+    second = PLDAccountant(dpa.NeighboringRelation.REPLACE_ONE)
+    second.compose(event)
+    found = accountants.epsilon(event, DELTA, Relation.REPLACE_FEATURES)
+    assert found == pytest.approx(second.get_epsilon(DELTA), rel=5e-3)
+
+
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize(
     "event", [events.gaussian(3.0), events.poisson(0.02, events.gaussian(0.8))]

@@ -15,7 +15,7 @@ from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import accountants, elementary, events, rdp, tradeoff
 from tacit.privacy.accountants import Accountant
 from tacit.privacy.relations import Relation
-from tacit.privacy.selection import RunCount, best_of
+from tacit.privacy.selection import RunCount, best_of, candidates_of
 
 DELTA = 1e-5
 ADD_REMOVE, REPLACE = Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE
@@ -146,6 +146,19 @@ def test_candidates_cost_what_the_dearest_does_and_no_less() -> None:
     cheap, dear = (events.repeated(events.gaussian(s), 3) for s in (8.0, 4.0))
     both = accountants.epsilon(best_of([cheap, dear, cheap], law), DELTA)
     assert both == pytest.approx(accountants.epsilon(best_of([dear], law), DELTA))
+
+
+@pytest.mark.parametrize("sigmas", [(12.0, 4.0), (4.0, 8.0)], ids=["dear last", "dear first"])
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_candidates_are_judged_by_the_largest_delta_wherever_it_stands(
+    sigmas: tuple[float, float], law: RunCount
+) -> None:
+    """Candidates are sorted by their text, in which 12 comes before 4."""
+    candidates = [events.repeated(events.gaussian(sigma), 3) for sigma in sigmas]
+    both = best_of(candidates, law)
+    assert candidates_of(both) == tuple(candidates)
+    dear = accountants.epsilon(best_of([events.repeated(events.gaussian(4.0), 3)], law), DELTA)
+    assert accountants.epsilon(both, DELTA) == pytest.approx(dear, rel=1e-12)
 
 
 def test_selections_compose_with_other_events() -> None:

@@ -131,7 +131,7 @@ def test_composition_lies_just_above_a_second_method(corner: int) -> None:
 def test_the_bits_pair_dominates_every_pair_it_covers() -> None:
     chance = np.random.default_rng(2)
     test = AcceptanceTest(0.3, -1.0, 0.4, 0.5)
-    for relation in (ADD_REMOVE, Relation.REPLACE_ONE):
+    for relation in (ADD_REMOVE, Relation.REPLACE_ONE, Relation.REPLACE_FEATURES):
         mass, other = bits.CoinPair(test.bits(0.8, relation)).atoms
         for _ in range(500):
             s = chance.uniform(-1, 0.4)
