@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -40,23 +41,23 @@ class Points:
     step: float
     levels: tuple[Level, ...]
 
-    @property
+    @cached_property
     def index(self) -> Index:
         """The points as multiples of the step."""
         return self.outside(-1)
 
     def outside(self, level: int) -> Index:
         """The points of all levels beyond this one, its ends, and zero."""
-        found = [np.zeros(1, dtype=np.int64)]
-        inner: Level | None = None if level < 0 else self.levels[level]
+        below, above = [], []
+        low, high = 0, 0
+        if level >= 0:
+            low, high = self.levels[level].low, self.levels[level].high
+            below, above = [np.array([low])] if low else [], [np.array([high])] if high else []
         for each in self.levels[level + 1 :]:
-            if inner is None:
-                found.append(np.arange(each.low, each.high + 1, each.stride))
-            else:
-                found.append(np.arange(each.low, inner.low + 1, each.stride))
-                found.append(np.arange(inner.high, each.high + 1, each.stride))
-            inner = each
-        return np.unique(np.concatenate(found))
+            below.append(np.arange(each.low, low, each.stride))
+            above.append(np.arange(high + each.stride, each.high + 1, each.stride))
+            low, high = each.low, each.high
+        return np.concatenate((*below[::-1], np.zeros(1, dtype=np.int64), *above))
 
 
 @dataclass(frozen=True)

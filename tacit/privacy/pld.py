@@ -16,26 +16,28 @@ one, and the blocks are composed there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.signal import lfilter
 
 from tacit.privacy.loss_points import ROUNDING, Array, Pair, PointLoss, points_for, split
-from tacit.privacy.tilted import TiltedLaw, coarser, convolved, tilted, window
+from tacit.privacy.tilted import TiltedLaw, coarser, convolved, log_moments, tilted, window
 
-_TAIL = 1e-40
-_WRAPPED = 1e-13
-_GRID_TOLERANCE = 3e-5
+_TAIL = 1e-50
+_WRAPPED = 1e-11
+_GRID_TOLERANCE = 1e-4
 _SMALLEST_STEP = 1e-13
 _LARGEST_LOSS = 600.0
-_POINTS = 1 << 14
+_POINTS = 1 << 13
 _CUT = 1e-4
 _SCALES = 10.0
 _SMALLEST_SCALE = 1e-30
 _MOST_ADDED = 3
-_TILTS = 2.0 ** np.arange(-8.0, 10.25, 0.25)
+_COARSE_TILTS = 2.0 ** np.arange(-8.0, 11.0)
+_FINE_TILTS = 2.0 ** np.array([-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75])
 
 
 @dataclass(frozen=True)
@@ -87,23 +89,24 @@ class _Cut:
         self._factors = factors
         self._step = step
         self._infinite = min(1.0, math.fsum(f.count * f.law.infinite for f in factors))
-        self._log_moments = _log_moments(factors, step)
+        self._log_moments: dict[float, float] = {}
         self._tails: dict[float, _Tail] = {}
 
     def delta(self, epsilon: float) -> float:
         if self._infinite >= 1:
             return 1.0
-        tilt = float(_TILTS[np.argmin(self._log_moments - _TILTS * epsilon)])
+        _, tilt = self._best(lambda tilt, log_moment: log_moment - tilt * epsilon)
         return min(1.0, self._tail(tilt).delta(epsilon) + self._infinite)
 
     def epsilon(self, delta: float) -> float:
         wanted = delta - self._infinite
         if wanted <= 0:
             return math.inf
-        bounds = (self._log_moments + _log_peaks(_TILTS) - math.log(wanted)) / _TILTS
-        best = int(np.argmin(bounds))
-        tail = self._tail(float(_TILTS[best]))
-        low, high = 0.0, max(0.0, float(bounds[best])) * (1 + 1e-9) + 1e-9
+        bound, tilt = self._best(
+            lambda tilt, log_moment: (log_moment + _log_peak(tilt) - math.log(wanted)) / tilt
+        )
+        tail = self._tail(tilt)
+        low, high = 0.0, max(0.0, bound) + 1e-9
         if tail.delta(low) <= wanted:
             return 0.0
         while tail.delta(high) > wanted:
@@ -111,6 +114,22 @@ class _Cut:
         while low < (middle := (low + high) / 2) < high:
             low, high = (low, middle) if tail.delta(middle) <= wanted else (middle, high)
         return high
+
+    def _best(self, objective: Callable[[float, float], float]) -> tuple[float, float]:
+        """The least value of an objective of (tilt, ln E[e^(tilt·loss)]), and its tilt."""
+
+        def least(tilts: Array) -> tuple[float, float]:
+            return min((objective(float(t), self._log_moment(float(t))), float(t)) for t in tilts)
+
+        return least(least(_COARSE_TILTS)[1] * _FINE_TILTS)
+
+    def _log_moment(self, tilt: float) -> float:
+        if tilt not in self._log_moments:
+            self._log_moments[tilt] = math.fsum(
+                f.count * float(log_moments(f.law.index * self._step, f.law.mass, [tilt])[0])
+                for f in self._factors
+            )
+        return self._log_moments[tilt]
 
     def _tail(self, tilt: float) -> _Tail:
         if tilt not in self._tails:
@@ -137,7 +156,7 @@ class _Tail:
         """Suffix sums of a tilted law on equally spaced losses."""
         unit = (int(law.index[1]) - int(law.index[0])) * step
         decaying, steeper = (_decaying(law.mass, t * unit) for t in (tilt, tilt + 1))
-        error = math.expm1(law.slack) * math.exp(float(_log_peaks(np.array([tilt]))[0]))
+        error = math.expm1(law.slack) * math.exp(_log_peak(tilt))
         return cls(
             tilt, law.log_scale, int(law.index[0]) * step, unit, decaying, steeper, error
         )
@@ -163,9 +182,9 @@ def _decaying(mass: Array, rate: float) -> Array:
     return np.asarray(lfilter([1.0], [1.0, -math.exp(-rate)], mass[::-1])[::-1].copy())
 
 
-def _log_peaks(tilts: Array) -> Array:
+def _log_peak(tilt: float) -> float:
     """ln of the largest (1 − e^−x)·e^(−tilt·x), which bounds what one unit of mass adds to δ."""
-    return np.asarray(-np.log1p(tilts) - tilts * np.log1p(1 / tilts))
+    return -math.log1p(tilt) - tilt * math.log1p(1 / tilt)
 
 
 def compose(parts: Sequence[tuple[Pair, int]]) -> ComposedLoss:
@@ -174,27 +193,21 @@ def compose(parts: Sequence[tuple[Pair, int]]) -> ComposedLoss:
     variances = [pair.variance() for pair, _ in parts]
     mean = math.fsum(n * v for v, (_, n) in zip(variances, parts, strict=True)) / total
     step = max(math.sqrt(6 * _GRID_TOLERANCE * mean), _SMALLEST_STEP)
-    tail = _TAIL / total
     factors: list[Factor] = []
     for variance, (pair, count) in zip(variances, parts, strict=True):
-        if pair.span(tail)[1] > _LARGEST_LOSS:
+        if pair.span(_TAIL)[1] > _LARGEST_LOSS:
             return ComposedLoss([Factor(PointLoss(np.zeros(1, int), np.ones(1), 1.0), 1, 1)], step)
         stride = 1 << max(0, math.floor(math.log2(variance / mean) / 2)) if variance > mean else 1
-        points = points_for(pair, step, tail, stride)
-        laws = split(pair.on_points(points, tail), points)
-        factors += [
-            Factor(law, level.stride, count)
-            for law, level in zip(laws, points.levels, strict=True)
-        ]
+        factors += [Factor(law, each, count) for law, each in _on_points(pair, step, stride)]
     return ComposedLoss(factors, step)
 
 
-def _log_moments(factors: Sequence[Factor], step: float) -> Array:
-    """ln E[e^(tilt·loss)] of the whole at each of `_TILTS`, a little too large."""
-    total = np.zeros(len(_TILTS))
-    for factor in factors:
-        total += factor.count * tilted(factor.law, 0.0, step).log_moments(_TILTS, step)
-    return total
+@lru_cache(maxsize=64)
+def _on_points(pair: Pair, step: float, stride: int) -> tuple[tuple[PointLoss, int], ...]:
+    """The laws of one step, with their strides, whose convolution is that of the pair's loss."""
+    points = points_for(pair, step, _TAIL, stride)
+    laws = split(pair.on_points(points, _TAIL), points)
+    return tuple(zip(laws, (level.stride for level in points.levels), strict=True))
 
 
 def _composed(factors: Sequence[Factor], tilt: float, step: float) -> TiltedLaw:

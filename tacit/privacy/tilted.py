@@ -10,13 +10,13 @@ rounding of the transforms, are bounded in the tilted law.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
-from tacit.privacy.loss_points import ROUNDING, Array, Index, PointLoss, cells
+from tacit.privacy.loss_points import ROUNDING, Array, Index, PointLoss
 
 _PER_LEVEL = 4 * ROUNDING
 _NEGLIGIBLE = -80.0
@@ -36,10 +36,6 @@ class TiltedLaw:
     infinite: float
     slack: float
 
-    def log_moments(self, orders: Array, step: float) -> Array:
-        """ln E[e^(order·loss)] of the tilted law."""
-        return log_moments(self.index * step, self.mass, orders)
-
     def off_grid(self, stride: int) -> float:
         """The mass at losses that are no multiples of stride·step."""
         return float(self.mass[self.index % stride != 0].sum())
@@ -51,16 +47,15 @@ class TiltedLaw:
         return mean, float(self.mass @ (losses - mean) ** 2)
 
 
-def log_moments(losses: Array, mass: Array, orders: Array) -> Array:
+def log_moments(losses: Array, mass: Array, orders: Iterable[float]) -> Array:
     """ln Σ mass·e^(order·loss) for each order."""
-    kept = mass > 0
-    logs, losses = np.log(mass[kept]), losses[kept]
-    return np.array([logsumexp_of(logs + order * losses) for order in orders])
-
-
-def logsumexp_of(logs: Array) -> float:
-    peak = float(logs.max())
-    return peak + math.log(float(np.exp(logs - peak).sum()))
+    losses, mass = losses[mass > 0], mass[mass > 0]
+    low, high = float(losses.min()), float(losses.max())
+    found = []
+    for order in orders:
+        peak = order * (high if order > 0 else low)
+        found.append(peak + math.log(float(mass @ np.exp(order * losses - peak))))
+    return np.array(found)
 
 
 Factors = Sequence[tuple[TiltedLaw, int]]
@@ -82,15 +77,15 @@ def coarser(law: TiltedLaw, stride: int, tilt: float, step: float) -> TiltedLaw:
     """The same law on every stride-th point, both members of the pair keeping their mass."""
     if stride == 1:
         return law
-    low, high = (int(law.index[0]) // stride) * stride, -(-int(law.index[-1]) // stride) * stride
-    index = np.arange(low, max(high, low + stride) + 1, stride)
-    losses, ends = law.index * step, index * step
-    cell, part = cells(losses, ends)
-    cell = np.minimum(cell, len(index) - 2)
-    part = np.where(law.index == index[-1], 1.0, part)
-    stay = law.mass * (1 - part) * np.exp(tilt * (ends[cell] - losses))
-    go = law.mass * part * np.exp(tilt * (ends[cell + 1] - losses))
-    mass = np.bincount(cell, stay, len(index)) + np.bincount(cell + 1, go, len(index))
+    cell, rest = np.divmod(law.index, stride)
+    first = int(cell[0])
+    offset = np.arange(stride) * step
+    part = np.expm1(-offset) / math.expm1(-stride * step)
+    stay = law.mass * ((1 - part) * np.exp(-tilt * offset))[rest]
+    go = law.mass * (part * np.exp(tilt * (stride * step - offset)))[rest]
+    index = np.arange(first, int(cell[-1]) + 2) * stride
+    mass = np.bincount(cell - first, stay, len(index))
+    mass += np.bincount(cell - first + 1, go, len(index))
     total = float(mass.sum())
     error = math.expm1(law.slack) * math.exp(tilt * stride * step) / total
     slack = math.log1p(error) + 16 * ROUNDING * (1 + tilt * stride * step)
@@ -107,7 +102,7 @@ def window(factors: Factors, step: float, tail: float) -> tuple[float, float]:
     smallest, largest = math.log2(1 / (8 * max(reach, step))), math.log2(32 / deviation)
     powers = 2.0 ** np.arange(smallest, max(largest, smallest + 1), 1.0)
     orders = np.concatenate((-powers, powers))
-    logs = sum(n * law.log_moments(orders, step) for law, n in factors)
+    logs = sum(n * log_moments(law.index * step, law.mass, orders) for law, n in factors)
     bounds = (np.asarray(logs) - math.log(tail)) / orders
     low, high = float(np.max(bounds[orders < 0])), float(np.min(bounds[orders > 0]))
     return min(low, mean - step), max(high, mean + step)
