@@ -22,7 +22,7 @@ _SHORT = 1 << 13
 _FIRST_TAIL = 1e-4
 _TAIL_RATIO = 2.0**-12
 _STRIDE_RATIO = 64
-_POINTS_TO_ZERO = 256
+_POINTS_TO_ZERO = 64
 
 
 @dataclass(frozen=True)

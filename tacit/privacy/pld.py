@@ -36,6 +36,7 @@ _CUT = 1e-4
 _SCALES = 10.0
 _SMALLEST_SCALE = 1e-30
 _MOST_ADDED = 3
+_LARGEST_RATIO = 8
 _COARSE_TILTS = 2.0 ** np.arange(-8.0, 11.0)
 _FINE_TILTS = 2.0 ** np.array([-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75])
 
@@ -224,13 +225,27 @@ def _composed(factors: Sequence[Factor], tilt: float, step: float) -> TiltedLaw:
         if stride >= last:
             found.append((convolved(group, stride, step, _WRAPPED), 1))
             continue
-        block = (last // stride) ** 2
         for law, count in group:
-            for size, times in ((min(block, count), count // block), (count % block, 1)):
-                if size and times:
-                    whole = convolved([(law, size)], stride, step, _WRAPPED / times)
-                    found.append((coarser(whole, last, tilt, step), times))
+            found += _in_blocks(law, count, stride, last, tilt, step)
     return convolved(found, last, step, _WRAPPED)
+
+
+def _in_blocks(
+    law: TiltedLaw, count: int, stride: int, last: int, tilt: float, step: float
+) -> list[tuple[TiltedLaw, int]]:
+    """A law on multiples of `stride`, composed in blocks until multiples of `last` are left."""
+    found: list[tuple[TiltedLaw, int]] = []
+    while stride < last and count:
+        ratio = min(last // stride, _LARGEST_RATIO)
+        blocks, rest = divmod(count, ratio**2)
+        if rest:
+            whole = convolved([(law, rest)], stride, step, _WRAPPED)
+            found.append((coarser(whole, last // stride, stride, tilt, step), 1))
+        if blocks:
+            whole = convolved([(law, ratio**2)], stride, step, _WRAPPED / blocks)
+            law = coarser(whole, ratio, stride, tilt, step)
+        count, stride = blocks, stride * ratio
+    return [*found, (law, count)] if count else found
 
 
 def _last_stride(groups: dict[int, list[tuple[TiltedLaw, int]]], length: float) -> int:

@@ -73,22 +73,21 @@ def tilted(law: PointLoss, tilt: float, step: float) -> TiltedLaw:
     return TiltedLaw(law.index, mass / total, peak + math.log(total), law.infinite, slack)
 
 
-def coarser(law: TiltedLaw, stride: int, tilt: float, step: float) -> TiltedLaw:
-    """The same law on every stride-th point, both members of the pair keeping their mass."""
-    if stride == 1:
-        return law
-    cell, rest = np.divmod(law.index, stride)
+def coarser(law: TiltedLaw, ratio: int, stride: int, tilt: float, step: float) -> TiltedLaw:
+    """A law on multiples of `stride` moved to multiples of ratio·stride, both members of the pair
+    keeping their mass."""
+    cell, rest = np.divmod(law.index // stride, ratio)
     first = int(cell[0])
-    offset = np.arange(stride) * step
-    part = np.expm1(-offset) / math.expm1(-stride * step)
+    offset, unit = np.arange(ratio) * (stride * step), ratio * stride * step
+    part = np.expm1(-offset) / math.expm1(-unit)
     stay = law.mass * ((1 - part) * np.exp(-tilt * offset))[rest]
-    go = law.mass * (part * np.exp(tilt * (stride * step - offset)))[rest]
-    index = np.arange(first, int(cell[-1]) + 2) * stride
+    go = law.mass * (part * np.exp(tilt * (unit - offset)))[rest]
+    index = np.arange(first, int(cell[-1]) + 2) * (ratio * stride)
     mass = np.bincount(cell - first, stay, len(index))
     mass += np.bincount(cell - first + 1, go, len(index))
     total = float(mass.sum())
-    error = math.expm1(law.slack) * math.exp(tilt * stride * step) / total
-    slack = math.log1p(error) + 16 * ROUNDING * (1 + tilt * stride * step)
+    error = math.expm1(law.slack) * math.exp(tilt * unit) / total
+    slack = math.log1p(error) + 16 * ROUNDING * (1 + tilt * unit)
     scale = law.log_scale + math.log(total)
     return TiltedLaw(index, mass / total, scale, law.infinite, slack)
 
@@ -100,7 +99,7 @@ def window(factors: Factors, step: float, tail: float) -> tuple[float, float]:
     deviation = math.sqrt(sum(count * v for (_, v), count in moments)) or step
     reach = max(float(np.abs(law.index[[0, -1]]).max()) for law, _ in factors) * step
     smallest, largest = math.log2(1 / (8 * max(reach, step))), math.log2(32 / deviation)
-    powers = 2.0 ** np.arange(smallest, max(largest, smallest + 1), 1.0)
+    powers = 2.0 ** np.arange(smallest, max(largest, smallest + 1), 1.5)
     orders = np.concatenate((-powers, powers))
     logs = sum(n * log_moments(law.index * step, law.mass, orders) for law, n in factors)
     bounds = (np.asarray(logs) - math.log(tail)) / orders
