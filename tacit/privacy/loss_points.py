@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 ROUNDING = 2.0**-52
-_SHORT = 1 << 13
+_SHORT = 1 << 11
 _FIRST_TAIL = 1e-4
 _TAIL_RATIO = 2.0**-12
 _STRIDE_RATIO = 64

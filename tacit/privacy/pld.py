@@ -26,9 +26,9 @@ from scipy.signal import lfilter
 from tacit.privacy.loss_points import ROUNDING, Array, Pair, PointLoss, points_for, split
 from tacit.privacy.tilted import TiltedLaw, coarser, convolved, log_moments, tilted, window
 
-_TAIL = 1e-50
+_TAIL = 1e-40
 _WRAPPED = 1e-11
-_GRID_TOLERANCE = 1e-4
+_GRID_TOLERANCE = 5e-5
 _SMALLEST_STEP = 1e-13
 _LARGEST_LOSS = 600.0
 _POINTS = 1 << 13
@@ -120,17 +120,17 @@ class _Cut:
         """The least value of an objective of (tilt, ln E[e^(tilt·loss)]), and its tilt."""
 
         def least(tilts: Array) -> tuple[float, float]:
-            return min((objective(float(t), self._log_moment(float(t))), float(t)) for t in tilts)
+            self._fill(tilts)
+            return min((objective(float(t), self._log_moments[float(t)]), float(t)) for t in tilts)
 
         return least(least(_COARSE_TILTS)[1] * _FINE_TILTS)
 
-    def _log_moment(self, tilt: float) -> float:
-        if tilt not in self._log_moments:
-            self._log_moments[tilt] = math.fsum(
-                f.count * float(log_moments(f.law.index * self._step, f.law.mass, [tilt])[0])
-                for f in self._factors
-            )
-        return self._log_moments[tilt]
+    def _fill(self, tilts: Array) -> None:
+        missing = [float(t) for t in tilts if float(t) not in self._log_moments]
+        total = np.zeros(len(missing))
+        for f in self._factors if missing else ():
+            total += f.count * log_moments(f.law.index * self._step, f.law.mass, missing)
+        self._log_moments |= dict(zip(missing, total.tolist(), strict=True))
 
     def _tail(self, tilt: float) -> _Tail:
         if tilt not in self._tails:
@@ -237,15 +237,21 @@ def _in_blocks(
     found: list[tuple[TiltedLaw, int]] = []
     while stride < last and count:
         ratio = min(last // stride, _LARGEST_RATIO)
-        blocks, rest = divmod(count, ratio**2)
+        size = _block_size(count, ratio**2)
+        blocks, rest = divmod(count, size)
         if rest:
             whole = convolved([(law, rest)], stride, step, _WRAPPED)
             found.append((coarser(whole, last // stride, stride, tilt, step), 1))
         if blocks:
-            whole = convolved([(law, ratio**2)], stride, step, _WRAPPED / blocks)
+            whole = convolved([(law, size)], stride, step, _WRAPPED / blocks)
             law = coarser(whole, ratio, stride, tilt, step)
         count, stride = blocks, stride * ratio
     return [*found, (law, count)] if count else found
+
+
+def _block_size(count: int, most: int) -> int:
+    """A number of steps, not much below `most`, that leaves few of `count` over."""
+    return min(range(most, most // 2, -1), key=lambda size: count % size)
 
 
 def _last_stride(groups: dict[int, list[tuple[TiltedLaw, int]]], length: float) -> int:

@@ -112,6 +112,8 @@ def convolved(factors: Factors, stride: int, step: float, tail: float) -> Tilted
 
     All indices must be multiples of `stride`. `tail` bounds what may wrap around.
     """
+    if len(factors) == 1 and factors[0][1] == 1:
+        return factors[0][0]
     unit = stride * step
     low, high = window(factors, step, tail)
     first, needed = math.floor(low / unit), math.ceil((high - low) / unit) + 3
