@@ -10,8 +10,9 @@ from scipy.special import ndtr
 
 from tacit.privacy.loss_points import ROUNDING, Array, PointLoss, Points, cells
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
-_RESOLUTION = 0.4
+_RULE = np.polynomial.legendre.leggauss(5)
+_SHORT_RULE = np.polynomial.legendre.leggauss(3)
+_RESOLUTION, _SHORT_RESOLUTION = 0.4, 0.025
 _QUADRATURE = 4e-14
 _MOVED = 1e-11
 
@@ -80,17 +81,20 @@ class GaussianPair:
     def variance(self) -> float:
         """Variance of the loss, to choose a grid; no bound rests on it."""
         edges = np.linspace(-12 * self.sigma, 12 * self.sigma + 1, 401)
-        loss, mass = self._nodes(edges)
+        loss, mass = self._nodes(edges[:-1], edges[1:], _SHORT_RULE)
         mean = float(np.sum(mass * loss))
         return float(np.sum(mass * (loss - mean) ** 2))
 
-    def _nodes(self, edges: Array) -> tuple[Array, Array]:
-        """Losses and masses at the nodes of Gauss's rule in each interval of outputs."""
-        half = np.diff(edges)[:, None] / 2
-        output = ((edges[1:] + edges[:-1]) / 2)[:, None] + half * _NODES
-        loss, log_ratio = self.loss_at(output.ravel())
-        density = np.exp(log_ratio - (output.ravel() / self.sigma) ** 2 / 2)
-        width = (half * _WEIGHTS).ravel() / (self.sigma * math.sqrt(2 * math.pi))
+    def _nodes(
+        self, start: Array, end: Array, rule: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        """Losses and masses at the nodes of a Gauss rule in each interval of outputs."""
+        nodes, weights = rule
+        half = (end - start)[:, None] / 2
+        output = (((start + end) / 2)[:, None] + half * nodes).ravel()
+        loss, log_ratio = self.loss_at(output)
+        density = np.exp(log_ratio - (output / self.sigma) ** 2 / 2)
+        width = (half * weights).ravel() / (self.sigma * math.sqrt(2 * math.pi))
         return loss, density * width
 
     def on_points(self, points: Points, tail: float) -> PointLoss:
@@ -102,10 +106,17 @@ class GaussianPair:
         """
         index = points.index
         low, high = self._reach(tail)
-        steps = math.ceil((high - low) * max(-low, 1 / self.sigma) / _RESOLUTION)
+        steepest = max(-low, 1 / self.sigma)
+        steps = math.ceil((high - low) * steepest / _RESOLUTION)
         inner = np.clip(self.output_at(index * points.step), low * self.sigma, high * self.sigma)
         fixed = np.linspace(low, high, steps + 1) * self.sigma
-        loss, mass = self._nodes(np.sort(np.concatenate((inner, fixed))))
+        edges = np.sort(np.concatenate((inner, fixed)))
+        short = np.diff(edges) * steepest < _SHORT_RESOLUTION * self.sigma
+        parts = [
+            self._nodes(edges[:-1][chosen], edges[1:][chosen], rule)
+            for chosen, rule in ((short, _SHORT_RULE), (~short, _RULE))
+        ]
+        loss, mass = (np.concatenate(each) for each in zip(*parts, strict=True))
         cell, part = cells(loss, index * points.step)
         below, above = cell < 0, cell == len(index) - 1
         held = np.clip(cell, 0, len(index) - 1)
@@ -139,10 +150,12 @@ def _log_mix(rate: float, exponent: Array) -> Array:
         return np.zeros_like(exponent)
     if rate == 1:
         return exponent
-    small = exponent < -math.log(rate)
-    near = np.log1p(rate * np.expm1(np.where(small, exponent, 0.0)))
-    far = np.where(small, 0.0, exponent)
-    return np.where(small, near, far + np.log(rate + (1 - rate) * np.exp(-far)))
+    large = exponent > -math.log(rate)
+    found = np.log1p(rate * np.expm1(np.where(large, 0.0, exponent)))
+    if large.any():
+        far = exponent[large]
+        found[large] = far + np.log(rate + (1 - rate) * np.exp(-far))
+    return found
 
 
 def _log_of_excess(loss: Array, rate: float) -> Array:

@@ -36,6 +36,11 @@ class TiltedLaw:
     infinite: float
     slack: float
 
+    @property
+    def off_zero(self) -> float:
+        """The mass at losses other than zero."""
+        return float(self.mass[self.index != 0].sum())
+
     def off_grid(self, stride: int) -> float:
         """The mass at losses that are no multiples of stride·step."""
         return float(self.mass[self.index % stride != 0].sum())
