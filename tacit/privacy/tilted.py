@@ -10,7 +10,7 @@ rounding of the transforms, are bounded in the tilted law.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,24 +106,36 @@ def window(factors: Factors, step: float, tail: float) -> tuple[float, float]:
     moments = [(law.spread(step), count) for law, count in factors]
     mean = sum(count * m for (m, _), count in moments)
     deviation = math.sqrt(sum(count * v for (_, v), count in moments)) or step
-    reach = max(float(np.abs(law.index[[0, -1]]).max()) for law, _ in factors) * step
-    smallest, largest = math.log2(1 / (8 * max(reach, step))), math.log2(32 / deviation)
-    powers = 2.0 ** np.arange(smallest, max(largest, smallest + 1), 1.5)
     every = -(-len(factors) // _ENOUGH)
-    best = []
-    for orders, better in ((-powers, np.argmax), (powers, np.argmin)):
-        some = _bounds(factors[::every], orders, step, math.log(tail) / every)
-        best.append(orders[better(some)])
-    low, high = _bounds(factors, np.array(best), step, math.log(tail)).tolist()
-    return min(low, mean - step), max(high, mean + step)
+    some, log_tail = factors[::every], math.log(tail)
+    ends = []
+    for sign in (-1.0, 1.0):
+
+        def reach(order: float, sign: float = sign) -> float:
+            return _furthest(some, sign * order, step, log_tail / every) * sign
+
+        order = _least(reach, math.sqrt(-2 * log_tail) / deviation, deviation / 16)
+        ends.append(_furthest(factors, sign * order, step, log_tail))
+    return min(ends[0], mean - step), max(ends[1], mean + step)
 
 
-def _bounds(factors: Factors, orders: Array, step: float, log_tail: float) -> Array:
-    """Chernoff's bounds on the losses that all factors together exceed, or fall below."""
-    logs = np.zeros(len(orders))
-    for law, count in factors:
-        logs += count * log_moments(law.index * step, law.mass, orders)
-    return (logs - log_tail) / orders
+def _furthest(factors: Factors, order: float, step: float, log_tail: float) -> float:
+    """A loss that all factors together exceed, or for a negative order fall below, with at most
+    the probability whose logarithm is given."""
+    log_moment = math.fsum(
+        count * float(log_moments(law.index * step, law.mass, [order])[0]) for law, count in factors
+    )
+    return (log_moment - log_tail) / order
+
+
+def _least(function: Callable[[float], float], start: float, gain: float) -> float:
+    """Where a function with one minimum is small: start times a power of two, as long as each
+    factor of two gains so much."""
+    best = function(start)
+    for factor in (2.0, 0.5):
+        while (other := function(start * factor)) < best - gain:
+            start, best = start * factor, other
+    return start
 
 
 def convolved(factors: Factors, stride: int, step: float, tail: float) -> TiltedLaw:
