@@ -34,7 +34,7 @@ _LARGEST_LOSS = 600.0
 _POINTS = 1 << 13
 _BULK, _MOST_POINTS = 1e-4, 1 << 16
 _CUT = 1e-4
-_SCALES = 10.0
+_CHERNOFF_EXCESS = 15.0
 _SMALLEST_SCALE = 1e-30
 _MOST_ADDED = 1
 _LARGEST_RATIO = 8
@@ -62,19 +62,15 @@ class ComposedLoss:
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on δ(ε)."""
-        found, scale = 1.0, 1.0
-        while scale > _SMALLEST_SCALE:
-            cut = self._cut(scale)
-            found = min(found, cut.delta(epsilon))
-            if found > scale / _SCALES:
-                break
-            scale /= _SCALES
+        found, scale = 1.0, 2.0
+        while _SMALLEST_SCALE < found < scale:
+            scale = _scale_of(found)
+            found = min(found, self._cut(scale).delta(epsilon))
         return found
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε ≥ 0 whose bound on δ(ε) is at most `delta`."""
-        scale = _SCALES ** math.floor(math.log(delta, _SCALES))
-        return self._cut(max(scale, _SMALLEST_SCALE)).epsilon(delta)
+        return self._cut(_scale_of(delta)).epsilon(delta)
 
     def _cut(self, scale: float) -> _Cut:
         if scale not in self._cuts:
@@ -98,25 +94,24 @@ class _Cut:
     def delta(self, epsilon: float) -> float:
         if self._infinite >= 1:
             return 1.0
-        _, tilt = self._best(lambda tilt, log_moment: log_moment - tilt * epsilon)
-        return min(1.0, self._tail(tilt).delta(epsilon) + self._infinite)
+        return min(1.0, self._tail(self._tilt(epsilon)).delta(epsilon) + self._infinite)
 
     def epsilon(self, delta: float) -> float:
         wanted = delta - self._infinite
         if wanted <= 0:
             return math.inf
-        bound, tilt = self._best(
-            lambda tilt, log_moment: (log_moment + _log_peak(tilt) - math.log(wanted)) / tilt
-        )
-        tail = self._tail(tilt)
-        low, high = 0.0, max(0.0, bound) + 1e-9
-        if tail.delta(low) <= wanted:
-            return 0.0
-        while tail.delta(high) > wanted:
-            low, high = high, 2 * high
-        while low < (middle := (low + high) / 2) < high:
-            low, high = (low, middle) if tail.delta(middle) <= wanted else (middle, high)
-        return high
+        likely = math.log(min(wanted * _CHERNOFF_EXCESS, 1.0))
+        guess, _ = self._best(lambda tilt, moment: (moment + _log_peak(tilt) - likely) / tilt)
+        found: dict[float, float] = {}
+        tilt = self._tilt(max(0.0, guess))
+        while tilt not in found:
+            found[tilt] = self._tail(tilt).epsilon(wanted)
+            tilt = self._tilt(found[tilt])
+        return max(found[tilt], *list(found.values())[list(found).index(tilt) :])
+
+    def _tilt(self, epsilon: float) -> float:
+        """The tilt for δ at this ε: that of the least Chernoff bound."""
+        return self._best(lambda tilt, moment: moment + _log_peak(tilt) - tilt * epsilon)[1]
 
     def _best(self, objective: Callable[[float, float], float]) -> tuple[float, float]:
         """The least value of an objective of (tilt, ln E[e^(tilt·loss)]), and its tilt.
@@ -161,7 +156,7 @@ class _Tail:
     @classmethod
     def of(cls, law: TiltedLaw, tilt: float, step: float) -> _Tail:
         """Suffix sums of a tilted law on equally spaced losses."""
-        unit = (int(law.index[1]) - int(law.index[0])) * step
+        unit = (int(law.index[1] - law.index[0]) if len(law.index) > 1 else 1) * step
         decaying, steeper = (_decaying(law.mass, t * unit) for t in (tilt, tilt + 1))
         error = math.expm1(law.slack) * math.exp(_log_peak(tilt))
         return cls(
@@ -182,6 +177,23 @@ class _Tail:
             steep = math.exp(-(self.tilt + 1) * gap) * float(self.steeper[i])
             found += max(0.0, flat - steep) + 8 * ROUNDING * size * flat
         return min(1.0, math.exp(log_factor) * found)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε ≥ 0 whose bound on δ(ε) is at most `delta`, to all digits."""
+        low, high = 0.0, 1.0
+        if self.delta(low) <= delta:
+            return 0.0
+        while self.delta(high) > delta:
+            low, high = high, 2 * high
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return high
+
+
+def _scale_of(delta: float) -> float:
+    """The power of ten at or next below a δ."""
+    scale = 10.0 ** math.floor(math.log10(delta))
+    return max(scale if scale <= delta else scale / 10, _SMALLEST_SCALE)
 
 
 def _decaying(mass: Array, rate: float) -> Array:
@@ -212,7 +224,7 @@ def compose(parts: Sequence[tuple[Pair, int]]) -> ComposedLoss:
 def _first_stride(pair: Pair, step: float, wider: float) -> int:
     """A power of two, larger for a pair whose loss varies more than most or over a wide range."""
     low, high = pair.span(_BULK)
-    finest = max(wider, (high - low) / (step * _MOST_POINTS), 1.0)
+    finest = max(wider, (max(high, 0.0) - min(low, 0.0)) / (step * _MOST_POINTS), 1.0)
     return 1 << math.floor(math.log2(finest))
 
 
