@@ -129,10 +129,10 @@ def noise_for(
 ) -> BatchSchedule:
     """The schedule with the least noise whose ε is at most `epsilon`."""
 
-    def fits(noise: float) -> bool:
-        return replace(schedule, noise=noise).proven(delta, relation) <= epsilon
+    def cost(noise: float) -> float:
+        return replace(schedule, noise=noise).proven(delta, relation)
 
-    return replace(schedule, noise=least_noise(fits, epsilon))
+    return replace(schedule, noise=least_noise(cost, epsilon))
 
 
 def epochs_for(

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.privacy.pld import GridLoss, Pair
-
-Array = NDArray[np.float64]
-
-_ROUNDING = 2.0**-52
+from tacit.privacy.loss_points import Array, Pair, PointLoss, Points, moved
 
 
 @dataclass(frozen=True)
@@ -27,7 +21,7 @@ class CoinPair:
 
     @property
     def atoms(self) -> tuple[Array, Array]:
-        """Masses under the first and the second member; lost to rounding what is below 1e-16."""
+        """Masses under the first and the second member; not those the second member lacks."""
         corners = {(0.0, 0.0), (1.0, 1.0)}
         for x, y in self.points:
             corners |= {(y, x), (1 - y, 1 - x)}
@@ -37,23 +31,21 @@ class CoinPair:
         return mass[kept], other[kept]
 
     @property
+    def infinite(self) -> float:
+        """Mass of the first member where the second has none."""
+        return max(
+            [
+                0.0,
+                *(x for x, y in self.points if y == 0),
+                *(1 - x for x, y in self.points if y == 1),
+            ]
+        )
+
+    @property
     def losses(self) -> Array:
         """The loss of each atom."""
         mass, other = self.atoms
         return np.log(mass / other)
-
-    def on_grid(self, step: float) -> GridLoss:
-        """The loss on multiples of `step`, both members keeping their mass."""
-        mass, other = self.atoms
-        cells = np.floor(self.losses / step).astype(np.int64)
-        first, size = int(cells.min()), int(np.ptp(cells)) + 1
-        sums = np.zeros((size, 2))
-        np.add.at(sums, cells - first, np.stack((mass, other), axis=1))
-        here, losses = sums[:, 0], (first + np.arange(size)) * step
-        to_right = (here - sums[:, 1] * np.exp(losses)) / -math.expm1(-step)
-        to_right = np.clip(to_right + here * (8 * _ROUNDING / step), 0.0, here)
-        left_out = max(0.0, 1.0 - float(mass.sum()))
-        return GridLoss(first, np.append(here - to_right, 0.0) + np.append(0.0, to_right), left_out)
 
 
 def _upper_hull(points: Sequence[tuple[float, float]]) -> Array:
@@ -85,10 +77,17 @@ class Both:
         """Variance of the loss, the bit's a little too large; no bound rests on it."""
         return self.release.variance() + float(self.bit.atoms[0] @ self.bit.losses**2)
 
-    def on_grid(self, step: float, tail: float) -> GridLoss:
-        """Both losses added, bit by bit of the few that there are."""
-        release, bit = self.release.on_grid(step, tail), self.bit.on_grid(step)
-        mass = np.zeros(len(release.mass) + len(bit.mass) - 1)
-        for shift in np.flatnonzero(bit.mass):
-            mass[shift : shift + len(release.mass)] += bit.mass[shift] * release.mass
-        return GridLoss(release.first + bit.first, mass, release.infinite + bit.infinite)
+    def on_points(self, points: Points, tail: float) -> PointLoss:
+        """The bit's losses on the finest grid, each added to those of the release."""
+        release = self.release.on_points(points, tail)
+        atoms, _ = self.bit.atoms
+        ends = np.floor(self.bit.losses / points.step).astype(np.int64)
+        shifts = np.arange(ends.min(), ends.max() + 2)
+        weights, _ = moved(self.bit.losses, atoms, shifts, points.step)
+        mass, infinite = np.zeros(len(release.mass)), release.infinite
+        for shift in np.flatnonzero(weights):
+            losses = (release.index + shifts[shift]) * points.step
+            here, beyond = moved(losses, weights[shift] * release.mass, release.index, points.step)
+            mass += here
+            infinite += beyond
+        return PointLoss(release.index, mass, infinite + self.bit.infinite, release.slack)

@@ -16,8 +16,10 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from numpy.typing import NDArray
 
 from tacit.errors import NoProofError
-from tacit.privacy import events, pld, rdp, thinning
+from tacit.privacy import events, rdp, thinning
 from tacit.privacy.bits import Both, CoinPair
+from tacit.privacy.gaussian_pair import GaussianPair
+from tacit.privacy.loss_points import Pair
 from tacit.privacy.relations import Relation
 from tacit.privacy.selection import candidates_of
 from tacit.privacy.subsets import SubsetPair
@@ -87,7 +89,7 @@ def mu_of(event: DpEvent, relation: Relation) -> float | None:
     return None
 
 
-def pairs_of(event: DpEvent, relation: Relation) -> tuple[pld.Pair, ...]:
+def pairs_of(event: DpEvent, relation: Relation) -> tuple[Pair, ...]:
     """A dominating pair for each direction of the relation.
 
     For the Poisson-sampled Gaussian those of Zhu, Dong and Wang (2022); for replacement, opposite
@@ -99,14 +101,14 @@ def pairs_of(event: DpEvent, relation: Relation) -> tuple[pld.Pair, ...]:
     directions = 1 if relation in REPLACED else 2
     mu = mu_of(event, relation)
     if mu is not None:
-        return (pld.GaussianPair(1 / mu, 1.0, 0.0), pld.GaussianPair(1 / mu, 0.0, 1.0))[:directions]
+        return (GaussianPair(1 / mu, 1.0, 0.0), GaussianPair(1 / mu, 0.0, 1.0))[:directions]
     match event:
         case dpa.PoissonSampledDpEvent(
             sampling_probability=rate, event=dpa.GaussianDpEvent(noise_multiplier=sigma)
         ):
             if relation in REPLACED:
-                return (pld.GaussianPair(sigma, rate, rate),)
-            return pld.GaussianPair(sigma, rate, 0.0), pld.GaussianPair(sigma, 0.0, rate)
+                return (GaussianPair(sigma, rate, rate),)
+            return GaussianPair(sigma, rate, 0.0), GaussianPair(sigma, 0.0, rate)
         case dpa.SampledWithoutReplacementDpEvent(
             source_dataset_size=of,
             sample_size=size,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from dp_accounting import DpEvent
+from scipy.optimize import brentq
 
 from tacit.errors import ArgumentError
 from tacit.privacy import accountants, claims, events
@@ -18,6 +20,7 @@ from tacit.privacy.accountants import Accountant
 from tacit.privacy.relations import Relation
 
 _SMALLEST_NOISE, _LARGEST_NOISE = 0.05, 1e4
+_NOISE_DIGITS = 3e-6
 MOST_STEPS = 10**7
 _MOST_RECORDS = 10**10
 
@@ -175,21 +178,45 @@ def _schedule(q: Question) -> SampledSchedule:
     return SampledSchedule(q.records, q.batch_size, steps, q.noise)
 
 
+def _proven(q: Question) -> float:
+    return _schedule(q).proven(q.delta, q.relation)
+
+
 def _fits(q: Question) -> bool:
     if q.epsilon is None:
         raise ArgumentError("epsilon must be known here")
-    return _schedule(q).proven(q.delta, q.relation) <= q.epsilon
+    return _proven(q) <= q.epsilon
 
 
 def _noise(q: Question) -> SampledSchedule:
-    return _schedule(replace(q, noise=least_noise(lambda n: _fits(replace(q, noise=n)), q.epsilon)))
+    if q.epsilon is None:
+        raise ArgumentError("epsilon must be known here")
+    noise = least_noise(lambda noise: _proven(replace(q, noise=noise)), q.epsilon)
+    return _schedule(replace(q, noise=noise))
 
 
-def least_noise(fits: Callable[[float], bool], epsilon: float | None) -> float:
-    """The least noise that fits, found by bisection to five digits and rounded up.
+def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
+    """The least noise whose ε, `cost(noise)`, is at most `epsilon`, to five digits, rounded up.
 
-    `epsilon` is what it is to fit into, for the error where no noise does.
+    `cost` must not increase with the noise.
     """
+
+    @cache
+    def excess(log_noise: float) -> float:
+        found = cost(math.exp(log_noise))
+        return math.log(max(min(found / epsilon, 1e300), 1e-300))
+
+    low, high = _bracket(lambda noise: excess(math.log(noise)) <= 0, epsilon)
+    low, high = math.log(low), math.log(high)
+    root = brentq(excess, low, high, xtol=_NOISE_DIGITS) if excess(low) > 0 else low
+    noise = up_to_digits(math.exp(root + 2 * _NOISE_DIGITS), 6)
+    while cost(noise) > epsilon:
+        noise = up_to_digits(noise * (1 + 1e-5), 6)
+    return noise
+
+
+def _bracket(fits: Callable[[float], bool], epsilon: float) -> tuple[float, float]:
+    """Two noises at most a factor of two apart, of which the larger fits."""
     low, high = _SMALLEST_NOISE, 1.0
     while not fits(high):
         low, high = high, high * 2
@@ -200,14 +227,7 @@ def least_noise(fits: Callable[[float], bool], epsilon: float | None) -> float:
             )
     while low < high / 2 and fits(high / 2):
         high /= 2
-    low = max(low, high / 2)
-    while high / low > 1 + 2e-5:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    noise = up_to_digits(high, 6)
-    while not fits(noise):
-        noise = up_to_digits(noise * (1 + 1e-5), 6)
-    return noise
+    return max(low, high / 2), high
 
 
 def _steps(q: Question) -> SampledSchedule:

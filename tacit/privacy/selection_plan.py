@@ -52,10 +52,10 @@ def noises_for(
 
 
 def _noise(run: Run, law: RunCount, epsilon: float, delta: float, relation: Relation) -> float:
-    def fits(noise: float) -> bool:
-        return accountants.epsilon(best_of([run(noise)], law), delta, relation) <= epsilon
+    def cost(noise: float) -> float:
+        return accountants.epsilon(best_of([run(noise)], law), delta, relation)
 
-    return least_noise(fits, epsilon)
+    return least_noise(cost, epsilon)
 
 
 def scored(run: DpEvent, score_noise: float | None) -> DpEvent:

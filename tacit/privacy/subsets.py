@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.privacy.pld import GaussianPair, GridLoss
+from tacit.privacy.gaussian_pair import GaussianPair
+from tacit.privacy.loss_points import ROUNDING, PointLoss, Points
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,10 @@ class SubsetPair:
     def variance(self) -> float:
         return max(pair.variance() for pair in self.directions)
 
-    def on_grid(self, step: float, tail: float) -> GridLoss:
+    def on_points(self, points: Points, tail: float) -> PointLoss:
         """Positive losses of one direction, negative ones of the other, the rest at zero."""
-        above, below = (pair.on_grid(step, tail) for pair in self.directions)
-        upper = above.mass[1 - above.first :]
-        lower = below.mass[: -below.first]
-        infinite = above.infinite
-        rest = 1.0 - math.fsum(upper) - math.fsum(lower) - infinite
-        mass = np.concatenate((lower, [max(rest, 0.0)], upper))
-        return GridLoss(below.first, mass, infinite)
+        above, below = (pair.on_points(points, tail) for pair in self.directions)
+        zero = int(np.searchsorted(above.index, 0))
+        mass = np.concatenate((below.mass[:zero], [0.0], above.mass[zero + 1 :]))
+        mass[zero] = max(1.0 - math.fsum(mass) - above.infinite, 0.0) + 4 * ROUNDING
+        return PointLoss(above.index, mass, above.infinite, max(above.slack, below.slack))

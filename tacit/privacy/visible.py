@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 
 from tacit.errors import ArgumentError
-from tacit.privacy.pld import GridLoss, Pair
+from tacit.privacy.loss_points import Pair, PointLoss, Points
 
 Array = NDArray[np.float64]
 
@@ -77,12 +77,9 @@ class OrNothing:
     def variance(self) -> float:
         return self.rate * self.pair.variance()
 
-    def on_grid(self, step: float, tail: float) -> GridLoss:
-        """The pair's loss, scaled, and the rest of the mass at loss zero, a point of every grid."""
-        inner = self.pair.on_grid(step, tail)
-        first, last = min(inner.first, 0), max(inner.first + len(inner.mass) - 1, 0)
-        mass = np.zeros(last - first + 1)
-        start = inner.first - first
-        mass[start : start + len(inner.mass)] = self.rate * inner.mass
-        mass[-first] += 1 - self.rate
-        return GridLoss(first, mass, self.rate * inner.infinite)
+    def on_points(self, points: Points, tail: float) -> PointLoss:
+        """The pair's loss, scaled, and the rest of the mass at loss zero, which is a point."""
+        inner = self.pair.on_points(points, tail)
+        mass = self.rate * inner.mass
+        mass[np.searchsorted(inner.index, 0)] += 1 - self.rate
+        return PointLoss(inner.index, mass, self.rate * inner.infinite, inner.slack)

@@ -14,7 +14,8 @@ from tacit.cli import app
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import accountants, claims, events, gaussian, rdp, visible
 from tacit.privacy.accountants import Accountant
-from tacit.privacy.pld import GaussianPair, compose
+from tacit.privacy.gaussian_pair import GaussianPair
+from tacit.privacy.pld import compose
 from tacit.privacy.relations import Relation
 from tacit.privacy.sanitized import SanitizedSchedule, Sanitizer, noise_for
 from tacit.privacy.visible import OrNothing

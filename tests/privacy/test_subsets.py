@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 from tacit.errors import ArgumentError, NoProofError
 from tacit.privacy import accountants, events, pld
 from tacit.privacy.accountants import Accountant
+from tacit.privacy.gaussian_pair import GaussianPair
 from tacit.privacy.relations import Relation
 from tacit.privacy.subsets import SubsetPair
 
@@ -65,9 +66,9 @@ def test_the_bound_is_never_below_a_true_pair(
         REPLACE,
     )
     for pair in (
-        pld.GaussianPair(sigma, rate, 0.0),
-        pld.GaussianPair(sigma, 0.0, rate),
-        pld.GaussianPair(2 * sigma, rate, rate),
+        GaussianPair(sigma, rate, 0.0),
+        GaussianPair(sigma, 0.0, rate),
+        GaussianPair(2 * sigma, rate, rate),
     ):
         assert bound > pld.compose([(pair, rounds)]).epsilon(1e-5)
     peer = dpa_pld.from_gaussian_mechanism(sigma, sampling_prob=rate, use_connect_dots=True)
