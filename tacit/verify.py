@@ -104,7 +104,7 @@ def _check_released(run: RunDir, entries: list[ledger.Entry], released: str) -> 
     if not certificate.is_written(fresh):
         _check_absent(run, "the run has no privacy guarantee, so there is none to be had")
         return [weights, "there is no certificate, as it must be for a run without privacy"]
-    _check_certificate(run, fresh)
+    _check_certificate(run, entries, fresh)
     return [weights, "certificate.json and certificate.txt say what the ledger supports"]
 
 
@@ -144,7 +144,7 @@ def _check_absent(run: RunDir, reason: str) -> None:
             )
 
 
-def _check_certificate(run: RunDir, fresh: dict[str, Any]) -> None:
+def _check_certificate(run: RunDir, entries: list[ledger.Entry], fresh: dict[str, Any]) -> None:
     again = f"if an earlier version wrote it, tacit train --resume --out {run.path} writes it again"
     if not run.certificate.exists():
         raise LedgerError(f"{run.certificate} is missing; write it again with {RESUME}")
@@ -154,6 +154,8 @@ def _check_certificate(run: RunDir, fresh: dict[str, Any]) -> None:
         raise LedgerError(str(error)) from error
     if not isinstance(stored, dict):
         raise LedgerError(f"{run.certificate} holds no certificate: do not rely on it")
+    if stored != fresh:
+        fresh = certificate.issue(entries, earlier=stored)
     if "noise" not in stored:
         fresh = certificate.unmarked(fresh)
     differing = [key for key in {**stored, **fresh} if stored.get(key) != fresh.get(key)]

@@ -188,6 +188,8 @@ def _losses(leaves: Leaves, relation: Relation) -> tuple[pld.ComposedLoss, ...]:
     by_direction = zip(*(elementary.pairs_of(event, relation) for event, _ in leaves), strict=True)
     counts = [count for _, count in leaves]
     parts = [list(zip(pairs, counts, strict=True)) for pairs in dict.fromkeys(by_direction)]
+    if any(pld.is_unbounded(pair) for part in parts for pair, _ in part):
+        return (pld.unbounded(),)
     if len(leaves) < _WORTH_THREADS or len(parts) == 1:
         return tuple(map(pld.compose, parts))
     with ThreadPoolExecutor(len(parts)) as threads:

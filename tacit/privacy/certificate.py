@@ -85,12 +85,21 @@ def issue(
     *,
     delta: float | None = None,
     accountant: Accountant = Accountant.PLD,
+    earlier: Json | None = None,
 ) -> Json:
     """The certificate of a run, from its ledger alone.
 
     A run that stopped early is certified at its planned cost, because stopping may have depended
     on the data; what was spent by then is named as such. A run without privacy gets no guarantee,
     and what is said of it here must not be stored as a certificate.
+
+    Args:
+        entries: The ledger.
+        delta: Another δ than the one promised.
+        accountant: How to compose the cost.
+        earlier: A certificate issued by another version, whose accountants may have been less
+            tight. Its ε and trade-off curve are kept where they promise less than the ledger
+            supports.
     """
     if not entries or entries[0].kind != "promise":
         raise LedgerError("the ledger does not start with a promise; it was cut or is not ours")
@@ -118,11 +127,16 @@ def issue(
         for name, value in proven.items()
         if name == relation.value or math.isfinite(value)
     }
+    if earlier is not None:
+        before = earlier.get("proven") or {}
+        proven = {name: max(proven[name], before[name]) for name in proven if name in before}
     epsilon = proven.get(relation.value)
     private = epsilon is not None and math.isfinite(epsilon)
     release = next((e.body for e in reversed(entries) if e.kind == "release"), None)
     claimed = promise["claimed"] or (release or {}).get("claimed")
     ex_post = round_up(accountants.epsilon(charged, at_delta, relation, accountant))
+    if earlier is not None:
+        ex_post = max(ex_post, (earlier.get("spent_by_now") or {}).get("epsilon", math.inf))
     audited = next((e.body for e in reversed(entries) if e.kind == "audit"), None)
     certificate: Json = {
         "title": promise["title"],
@@ -144,7 +158,7 @@ def issue(
         else None,
         "stopped": next((e.body for e in reversed(entries) if e.kind == "stop"), None),
         "accountant": _named(accountant, covering, at_delta, shown) if private else None,
-        "trade_off": _trade_off(covering, relation) if private else None,
+        "trade_off": _trade_off(covering, relation, earlier) if private else None,
         "charges": sum(entry.kind == "charge" for entry in entries),
     }
     stated = {**promise, **(release or {}).get("selected", {})}
@@ -202,11 +216,12 @@ _FALSE_ALARMS = (
 )
 
 
-def _trade_off(event: DpEvent, relation: Relation) -> list[list[float]]:
+def _trade_off(event: DpEvent, relation: Relation, earlier: Json | None) -> list[list[float]]:
     """Rates of false alarms, and below which rate of misses no attack gets; rounded down."""
     misses = tradeoff.of(event, relation).misses(np.array(_FALSE_ALARMS))
+    before = dict(map(tuple, (earlier or {}).get("trade_off") or []))
     return [
-        [alpha, math.floor(float(beta) * 1e6) / 1e6]
+        [alpha, min(math.floor(float(beta) * 1e6) / 1e6, before.get(alpha, 1.0))]
         for alpha, beta in zip(_FALSE_ALARMS, misses, strict=True)
     ]
 

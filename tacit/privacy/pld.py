@@ -156,16 +156,24 @@ def _scale_of(delta: float) -> float:
     return max(scale if scale <= delta else scale / 10, _SMALLEST_SCALE)
 
 
+def is_unbounded(pair: Pair) -> bool:
+    """Whether a single loss may be too large for any finite ε."""
+    return pair.span(_TAIL)[1] > _LARGEST_LOSS
+
+
+def unbounded() -> ComposedLoss:
+    """A loss that may be infinite for certain: δ(ε) is one at every ε."""
+    return ComposedLoss([Factor(PointLoss(np.zeros(1, int), np.ones(1), 1.0), 1, 1)], 1.0)
+
+
 def compose(parts: Sequence[tuple[Pair, int]]) -> ComposedLoss:
-    """The loss of all pairs together, each as often as its count says."""
+    """The loss of all pairs together, each as often as its count says; none may be unbounded."""
     total = sum(count for _, count in parts)
     variances = [pair.variance() for pair, _ in parts]
     mean = math.fsum(n * v for v, (_, n) in zip(variances, parts, strict=True)) / total
     step = max(math.sqrt(6 * _GRID_TOLERANCE * mean), _SMALLEST_STEP)
     factors: list[Factor] = []
     for variance, (pair, count) in zip(variances, parts, strict=True):
-        if pair.span(_TAIL)[1] > _LARGEST_LOSS:
-            return ComposedLoss([Factor(PointLoss(np.zeros(1, int), np.ones(1), 1.0), 1, 1)], step)
         stride = _first_stride(pair, step, math.sqrt(variance / mean) if mean else 1.0)
         laws = _on_points(pair, step, stride, _FEW if total > _MANY_STEPS else _MANY)
         factors += [Factor(law, each, count) for law, each in laws]
