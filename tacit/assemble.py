@@ -28,7 +28,7 @@ from tacit.independence import (
     check_resumed,
     independence_of,
 )
-from tacit.losses import cross_entropy, one_record
+from tacit.losses import blank_record, cross_entropy
 from tacit.method_sections import SanitizationRecipe
 from tacit.methods.base import Method, Promise
 from tacit.methods.build import build, clipping_sentence, numerics_of
@@ -89,8 +89,10 @@ def assemble(
     """
     steps = step_count(recipe, len(records))
     _check_model(model, records, recipe)
-    independence = independence_of(model, records, recipe, own_inputs=repeatable)
-    guard = IndependenceGuard(model, records, recipe, independence)
+    independence = independence_of(
+        model, records, recipe, own_inputs=repeatable and set_pass is None
+    )
+    guard = IndependenceGuard(model, records, recipe, independence, set_pass)
     own_inputs = (
         repeatable and optimizer is None and set_pass is None and isinstance(records, TensorRecords)
     )
@@ -114,6 +116,7 @@ def assemble(
         ledger.entries[0].body if ledger else None,
         set_pass,
         own_loop=own_loop,
+        known_layers=independence is not None and independence.by_layers,
     )
     method = build(parts)
     if ledger is None:
@@ -159,7 +162,7 @@ def _check_model(model: nn.Module, records: Records, recipe: Recipe) -> None:
     if across == "sealed":
         batch_norm.seal(model)
     if across != "free":
-        like = one_record(records)[0]
+        like = blank_record(records)[0]
         validate.check(model, like, whole_sets=across == "sealed")
         check_state(model)
 

@@ -16,9 +16,13 @@ def cross_entropy(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     return F.cross_entropy(model(batch[0]), batch[-1], reduction="none")
 
 
-def one_record(records: Records) -> Batch:
-    """One record, for shapes and types only: the checks make up their own values."""
-    return records.batch(torch.zeros(1, dtype=torch.int64))
+def blank_record(records: Records) -> Batch:
+    """A blank record of the records' shapes and types.
+
+    No private value is in it, so it may be shown to a model outside of steps: what a model keeps
+    of it, for example as data-dependent initial values, is public.
+    """
+    return tuple(map(torch.zeros_like, records.batch(torch.zeros(1, dtype=torch.int64))))
 
 
 def check_labels(
@@ -33,7 +37,7 @@ def check_labels(
             f"labels of {name} have type {labels.dtype} and {labels.dim()} dimensions; give one"
             " whole number per record, or a loss function of your own"
         )
-    outputs = _outputs(model, one_record(records)[0])
+    outputs = _outputs(model, blank_record(records)[0])
     if int(labels.min()) < 0 or int(labels.max()) >= outputs:
         raise DataError(
             f"some labels of {name} lie outside 0…{outputs - 1}, though the model has {outputs}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from tacit.errors import ModelError
@@ -13,38 +12,32 @@ from tacit.fixed_state import same_bits
 
 
 @contextmanager
-def weights_unwritten(weights: Sequence[Tensor], *, exact: bool) -> Iterator[None]:
-    """Raise ModelError if the block writes to one of the weights.
+def weights_unwritten(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Raise ModelError if the block leaves one of the weights with other bits than before.
 
-    Guarantee: with `exact` the weights have the same bits before and after. Without, no operation
-    of torch wrote to them, unless through `.data` or memory shared with another library; that
-    costs nothing, a copy does. The initial bits are put back only where they are known.
+    Guarantee: after the block, however it ends, all weights have the bits they had before it.
+    Version counters are not enough: writes through `.data` or NumPy do not move them.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
-    >>> with torch.no_grad(), weights_unwritten([weight], exact=False):
-    ...     weight.add_(1.0)
+    >>> with weights_unwritten([weight]):
+    ...     weight.data.add_(1.0)
     Traceback (most recent call last):
     tacit.errors.ModelError: a trained parameter of shape (2,) was written to by a forward pass: ...
+    >>> weight.tolist()
+    [0.0, 0.0]
     """
-    if not exact:
-        before = [(weight._version, weight.data_ptr()) for weight in weights]
-        yield
-        for weight, state in zip(weights, before, strict=True):
-            if (weight._version, weight.data_ptr()) != state:
-                _refuse(weight)
-        return
     copies = [weight.detach().clone() for weight in weights]
-    yield
-    for weight, copy in zip(weights, copies, strict=True):
-        if not same_bits(weight, copy):
-            with torch.no_grad():
-                weight.copy_(copy)
-            _refuse(weight)
-
-
-def _refuse(weight: Tensor) -> None:
-    raise ModelError(
-        f"a trained parameter of shape {tuple(weight.shape)} was written to by a forward pass: it"
-        " would carry values of private records without noise. Change weights by their gradients"
-        " only, and keep nothing of a batch in the model"
-    )
+    written: list[Tensor] = []
+    try:
+        yield
+    finally:
+        for weight, copy in zip(weights, copies, strict=True):
+            if not same_bits(weight, copy):
+                written.append(weight)
+                weight.data = copy
+    if written:
+        raise ModelError(
+            f"a trained parameter of shape {tuple(written[0].shape)} was written to by a forward"
+            " pass: it would carry values of private records without noise. Change weights by their"
+            " gradients only, and keep nothing of a batch in the model"
+        )

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.linalg import vector_norm
 
 from tacit.clipping.contract import (
     Batch,
@@ -137,12 +138,15 @@ class MiniSetEngine:
         return ClippedSum(total, self.layout, self.rule.bounds, self.rule.shares)
 
     def _add(self, parts: list[Tensor], total: Tensor) -> None:
-        squares = torch.zeros(1, len(self.rule.bounds)).to(total)
+        groups = len(self.rule.bounds)
+        squares = torch.zeros(1, groups, dtype=torch.float64, device=total.device)
         for part, group in zip(parts, self.layout.groups, strict=True):
-            squares[0, group] += part.square().sum()
-        if not bool(torch.isfinite(squares).all()):
+            squares[0, group] += vector_norm(part, dtype=torch.float64).square()
+        finite = bool(torch.isfinite(squares).all())
+        norms = squares.sqrt() if finite else torch.zeros_like(squares)
+        factors = self.rule.factors(norms)[0].to(total)
+        if not finite:
             return
-        factors = self.rule.factors(squares.sqrt())[0]
         for part, group, sums in zip(
             parts, self.layout.groups, total.split(self.layout.sizes), strict=True
         ):

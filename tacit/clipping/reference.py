@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.linalg import vector_norm
 
 from tacit.clipping.contract import (
     Batch,
@@ -71,12 +72,13 @@ class ReferenceEngine:
 
     def _add(self, gradients: Gradients, total: Tensor) -> None:
         flat = [gradients[name].reshape(len(gradients[name]), -1) for name in self.layout.names]
-        squares = torch.zeros(flat[0].shape[0], len(self.rule.bounds)).to(flat[0])
+        records, groups = len(flat[0]), len(self.rule.bounds)
+        squares = torch.zeros(records, groups, dtype=torch.float64, device=flat[0].device)
         for part, group in zip(flat, self.layout.groups, strict=True):
-            squares[:, group] += part.square().sum(1)
+            squares[:, group] += vector_norm(part, dim=1, dtype=torch.float64).square()
         finite = torch.isfinite(squares).all(1, keepdim=True)
         factors = self.rule.factors(torch.where(finite, squares, 0.0).sqrt())
-        factors = torch.where(finite, factors, 0.0)
+        factors = torch.where(finite, factors, 0.0).to(flat[0])
         for part, group, sums in zip(
             flat, self.layout.groups, total.split(self.layout.sizes), strict=True
         ):

@@ -23,14 +23,18 @@ from tacit.models.sanitization import SanitizationLayer
 Rule = Callable[[Any, int], int | None]
 """Maps a module and the dimensions of its input, the records' included, to the dimensions of its
 output; None where the module would not keep records apart."""
+_Layers = dict[type[nn.Module], tuple[Callable[..., Any], Rule | None]]
+"""Classes with the `forward` they had when this was imported, and their rules."""
 
 
-def obstacle(model: nn.Module, dims: int) -> str | None:
+def obstacle(model: nn.Module, dims: int, *, whole_sets: bool = False) -> str | None:
     """Why records are not independent by construction in `model`; None where they are.
 
     Args:
         model: The network, in training mode or not.
         dims: Dimensions of a batch of features, of which the first numbers the records.
+        whole_sets: Whether mini-sets are computed by themselves, so that BatchNorm may look at all
+            records of one; its buffers are another matter.
 
     >>> obstacle(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), 3) is None
     True
@@ -40,7 +44,7 @@ def obstacle(model: nn.Module, dims: int) -> str | None:
     if any(getattr(global_state, name) for name in _GLOBAL_HOOKS):
         return "a hook is registered for all modules"
     try:
-        left = _traverse(model, "", dims)
+        left = _traverse(model, "", dims, {**_KNOWN, **_OF_SETS} if whole_sets else _KNOWN)
     except _Unknown as unknown:
         return str(unknown)
     return None if left == 2 else f"the output has {left} dimensions instead of 2"
@@ -50,10 +54,10 @@ class _Unknown(Exception):
     """What is not known to keep records apart."""
 
 
-def _traverse(module: nn.Module, name: str, dims: int) -> int:
+def _traverse(module: nn.Module, name: str, dims: int, layers: _Layers) -> int:
     """Dimensions of the module's output."""
     kind = type(module)
-    known = _KNOWN.get(kind)
+    known = layers.get(kind)
     if known is None:
         raise _Unknown(
             f"{_named(module, name)} is not one of the layers that are known to keep records apart"
@@ -74,7 +78,8 @@ def _traverse(module: nn.Module, name: str, dims: int) -> int:
         for parts in _BRANCHES.get(kind, (children,)):
             ends = dims
             for part in parts:
-                ends = _traverse(children[part], f"{name}.{part}" if name else part, ends)
+                inner = f"{name}.{part}" if name else part
+                ends = _traverse(children[part], inner, ends, layers)
     if rule is None:
         return ends
     after = rule(module, dims)
@@ -189,8 +194,9 @@ _RULES: dict[type[nn.Module], Rule | None] = {
     SanitizationLayer: _exactly(2),
     PatchFeatures: lambda _, dims: 2 if dims == 4 else None,
 }
-_KNOWN: dict[type[nn.Module], tuple[Callable[..., Any], Rule | None]] = {
-    kind: (kind.forward, rule) for kind, rule in _RULES.items()
+_KNOWN: _Layers = {kind: (kind.forward, rule) for kind, rule in _RULES.items()}
+_OF_SETS: _Layers = {
+    kind: (kind.forward, _at_least(2)) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 }
 _BRANCHES: dict[type[nn.Module], tuple[tuple[str, ...], ...]] = {
     networks.WordWeights: (("embedding",),),

@@ -9,16 +9,20 @@ import torch
 from torch import nn
 
 from tacit.clipping.contract import Batch, LossFunction
+from tacit.clipping.engines import engine_for
+from tacit.clipping.mini_sets import MiniSetEngine, OwnPass, SetPass, mean_gradient
 from tacit.config import Recipe
 from tacit.data.batches import Records
 from tacit.errors import ArgumentError, ModelError
 from tacit.independence.construction import obstacle
 from tacit.independence.replacements import REPLACEMENTS
-from tacit.independence.rerun import WAYS_OUT, Rerun
-from tacit.independence.tiers import CHECK_EVERY, Independence, Tier
-from tacit.losses import check_labels, cross_entropy, one_record
+from tacit.independence.rerun import WAYS_OUT, Alone, Rerun
+from tacit.independence.tiers import CHECK_EVERY, Independence, Tier, Unit
+from tacit.losses import blank_record, check_labels, cross_entropy
+from tacit.method_sections import BatchClippingRecipe
 
 _REMEMBERED_LOSSES = 64
+_MOST_UNITS = 16
 
 
 class IndependenceGuard:
@@ -38,15 +42,17 @@ class IndependenceGuard:
         records: Records,
         recipe: Recipe,
         independence: Independence | None,
+        set_pass: SetPass | None = None,
     ) -> None:
         self._model = model
         self._records = records
         self._batch_size = min(len(records), recipe.training.micro_batch)
         self.independence = independence
-        self._dims = one_record(records)[0].dim()
-        views = recipe.training.views
-        self._rerun = Rerun(model, views, recipe.run.memory_ceiling << 20)
-        self._views = views
+        self._dims = blank_record(records)[0].dim()
+        self._views = recipe.training.views
+        self._alone = _alone(model, recipe, independence, set_pass)
+        ceiling = recipe.run.memory_ceiling << 20
+        self._rerun = Rerun(model, self._views, ceiling, self._alone)
         self._passed: list[LossFunction] = []
 
     def __call__(self, loss: LossFunction, step: int, draw: Callable[[], Iterable[Batch]]) -> None:
@@ -74,7 +80,8 @@ class IndependenceGuard:
         )
 
     def _check_layers(self, loss: LossFunction) -> None:
-        reason = obstacle(self._model, self._dims)
+        sets = self._alone is not None and self._alone.cut
+        reason = obstacle(self._model, self._dims, whole_sets=sets)
         if reason is None and loss is not cross_entropy:
             reason = "the loss is not tacit.cross_entropy"
         if reason is not None:
@@ -89,17 +96,40 @@ class IndependenceGuard:
         turn, rest = divmod(step, CHECK_EVERY)
         if known and rest:
             return
-        batch = next((b for b in draw() if self._rerun.can_compare(b)), None)
-        batch = batch or self._first_records()
+        if self._alone is not None:
+            batch = self._units(draw, self._alone)
+        else:
+            found = next((b for b in draw() if self._rerun.can_compare(b)), None)
+            batch = found or self._first_records(self._batch_size)
         if known:
             self._rerun.compare(loss, batch, [REPLACEMENTS[turn % len(REPLACEMENTS)]], turn)
-        else:
-            self._rerun.compare(loss, batch, REPLACEMENTS, turn)
+            return
+        self._rerun.compare(loss, batch, REPLACEMENTS, turn)
+        if self._alone is None:
             self._rerun.compare_alone(loss, batch)
+        else:
+            self._rerun.compare_moved(loss, batch)
 
-    def _first_records(self) -> Batch:
-        """A batch to check where the step's own is empty or a single record."""
-        batch = self._records.batch(torch.arange(self._batch_size))
+    def _units(self, draw: Callable[[], Iterable[Batch]], alone: Alone) -> Batch:
+        """A few whole units of the step's batches; the first records where the step has too few."""
+        most, least = _MOST_UNITS * alone.rows, 2 * alone.rows
+        pieces: list[Batch] = []
+        rows = 0
+        for piece in draw():
+            whole = len(piece[0]) // alone.rows * alone.rows if piece else 0
+            if whole:
+                pieces.append(tuple(part[: min(whole, most - rows)] for part in piece))
+                rows += len(pieces[-1][0])
+            if rows >= least:
+                return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+        return self._first_records(least // self._views)
+
+    def _first_records(self, count: int) -> Batch:
+        """A batch to check where the step's own is empty or a single record; of whole mini-sets
+        there may be too few records for two, so they are taken again."""
+        cut = self._alone is not None and self._alone.cut
+        places = torch.arange(count if cut else min(count, len(self._records)))
+        batch = self._records.batch(places % len(self._records))
         batch = tuple(part.repeat_interleave(self._views, 0) for part in batch)
         if not self._rerun.can_compare(batch):
             raise ModelError(
@@ -107,6 +137,25 @@ class IndependenceGuard:
                 f" {WAYS_OUT}"
             )
         return batch
+
+
+def _alone(
+    model: nn.Module,
+    recipe: Recipe,
+    independence: Independence | None,
+    set_pass: SetPass | None,
+) -> Alone | None:
+    """How the units of a run are computed by themselves, if they are."""
+    if independence is None or independence.unit is None:
+        return None
+    views, unit = recipe.training.views, independence.unit
+    if unit is Unit.RECORD:
+        name = recipe.run.engine
+        return Alone(unit.value, views, lambda rule: engine_for(model, rule, name))
+    assert isinstance(recipe.method, BatchClippingRecipe)
+    rows = views * (recipe.training.batch_size // recipe.method.mini_sets)
+    own = mean_gradient if set_pass is None else OwnPass(set_pass)
+    return Alone(unit.value, rows, lambda rule: MiniSetEngine(model, rule, own), cut=True)
 
 
 def _same(one: LossFunction, other: LossFunction) -> bool:

@@ -2,24 +2,34 @@
 
 Batches of one shape take the same algorithms, and a record keeps its place, so where records are
 independent its loss and gradient are equal to the last bit, and any difference is influence of
-other records. What this detects and what it cannot: docs/proofs/independence.md.
+other records. Where every record, or every mini-set, has a call of its own, the same comparison
+finds what a model or loss remembers from one call to another.
+What this detects and what it cannot: docs/proofs/independence.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from tacit.clipping.contract import Batch, LossFunction, check_losses
+from tacit.clipping.contract import (
+    Batch,
+    ClippingEngine,
+    ClippingRule,
+    LossFunction,
+    check_losses,
+)
 from tacit.clipping.fast import DEFAULT_MEMORY_CEILING, FastEngine
 from tacit.clipping.layers.world import World
 from tacit.errors import MixedRecordsError, ModelError
 from tacit.independence.replacements import Replacement, Vocabulary
 from tacit.models.sanitization import SanitizationLayer
 from tacit.structure import Structure
+from tacit.weight_writes import weights_unwritten
 
 WAYS_OUT = (
     "compute every record's loss from that record alone (pad to a fixed length, normalise within"
@@ -29,11 +39,35 @@ WAYS_OUT = (
 )
 _NOT_REPEATABLE = (
     "whether records are independent cannot be checked: two passes over the same batch differ,"
-    " though torch's generators were seeded alike; draw random numbers from torch's default"
-    " generators only, or set assume_independent=True, which the certificate will say"
+    " though torch's generators were seeded alike; keep nothing of a pass for later ones (in an"
+    " attribute, a cache or a global), and draw random numbers from torch's default generators"
+    " only; or set assume_independent=True, which the certificate will say"
+)
+_REMEMBERED = (
+    "model or loss keep something of one call for another (in an attribute, a cache or a global),"
+    " so that no record's influence can be bounded; compute every {unit}'s loss from that {unit}"
+    " alone, or, if you know that records are independent, set assume_independent=True, which the"
+    " certificate will say"
 )
 _ROTATION = 7919
 """A prime that is larger than most batches: the record that stays is another one in every turn."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """How records, or mini-sets, are computed in calls of their own.
+
+    Args:
+        unit: What has a call of its own, in a word.
+        rows: Rows of a unit.
+        engine: The clipping engine that computes units so.
+        cut: Whether the engine takes every unit as a batch of its own.
+    """
+
+    unit: str
+    rows: int
+    engine: Callable[[ClippingRule], ClippingEngine]
+    cut: bool = False
 
 
 class Rerun:
@@ -46,21 +80,29 @@ class Rerun:
         model: The network, whose records should be independent.
         views: Rows of a batch that belong to one record; they follow each other.
         memory_ceiling: Bytes of scratch memory for any one layer.
+        alone: Where what is compared is a unit with a call of its own, instead of a record among
+            others of its batch.
     """
 
     def __init__(
-        self, model: nn.Module, views: int = 1, memory_ceiling: int = DEFAULT_MEMORY_CEILING
+        self,
+        model: nn.Module,
+        views: int = 1,
+        memory_ceiling: int = DEFAULT_MEMORY_CEILING,
+        alone: Alone | None = None,
     ) -> None:
         self._model = model
         self._views = views
+        self._rows = alone.rows if alone else views
         self._memory_ceiling = memory_ceiling
+        self._alone = alone
         self._structure = Structure(model)
         self._rule = _OneRecord()
-        self._engine: FastEngine | None = None
+        self._engine: ClippingEngine | None = None
 
     def can_compare(self, batch: Batch) -> bool:
-        """Whether the batch holds more than one record."""
-        return bool(batch) and len(batch[0]) > self._views
+        """Whether the batch holds more than one record or unit."""
+        return bool(batch) and len(batch[0]) > self._rows
 
     def compare(
         self, loss: LossFunction, batch: Batch, replacements: Sequence[Replacement], turn: int
@@ -75,7 +117,7 @@ class Rerun:
         """
         vocabulary = Vocabulary.of(self._model)
         record = self._kept_record(batch, turn, vocabulary)
-        kept = slice(record * self._views, (record + 1) * self._views)
+        kept = slice(record * self._rows, (record + 1) * self._rows)
         replaced = [(kind, kind.around(batch, kept, turn, vocabulary)) for kind in replacements]
         with self._undisturbed() as world:
             first = self._engine is None
@@ -86,7 +128,8 @@ class Rerun:
             def gradient_of(some: Batch) -> Tensor:
                 return self._gradient(loss, some, record, world)
 
-            for what, compute in (("loss", loss_of), ("gradient", gradient_of)):
+            computed = [("loss", loss_of), ("gradient", gradient_of)][bool(self._alone) :]
+            for what, compute in computed:
                 if first and what == "gradient":
                     compute(batch)  # algorithms are chosen in the first pass
                 real = compute(batch)
@@ -94,6 +137,8 @@ class Rerun:
                     found = _attempted(compute, others, kind)
                     if found is None or _agree(found, real, kind.finite or what == "loss"):
                         continue
+                    if self._alone:
+                        raise MixedRecordsError(_REMEMBERED.format(unit=self._alone.unit))
                     if not _equal(compute(batch), real):
                         raise ModelError(_NOT_REPEATABLE)
                     seen = self._first_difference(loss, (batch, others), kept, world)
@@ -102,16 +147,22 @@ class Rerun:
                         f" replaced ({kind.name}), first seen in {seen}: no record's influence can"
                         f" be bounded; {WAYS_OUT}"
                     )
+                if not _equal(compute(batch), real):
+                    raise ModelError(_NOT_REPEATABLE)
 
     def compare_alone(self, loss: LossFunction, batch: Batch) -> None:
         """Raise MixedRecordsError where a record's loss changes when all others leave.
 
-        Up to rounding, because another shape may take other algorithms; dropout is off. A loss
-        that draws other random numbers cannot be compared so, and passes.
+        Up to rounding, because another shape may take other algorithms; dropout is off, and where
+        that leaves random numbers, the whole model is in evaluation mode. A loss that draws random
+        numbers even then cannot be compared so, and passes.
         """
         alone = tuple(part[: self._views] for part in batch)
         with self._undisturbed(dropout=False) as world:
             together = self._losses(loss, batch, world)[: self._views]
+            if world.random_numbers_drawn:
+                self._model.eval()
+                together = self._losses(loss, batch, world)[: self._views]
             if world.random_numbers_drawn:
                 return
             try:
@@ -128,23 +179,45 @@ class Rerun:
                 f" influence can be bounded; {WAYS_OUT}"
             )
 
+    def compare_moved(self, loss: LossFunction, batch: Batch) -> None:
+        """Raise MixedRecordsError where a unit's gradient changes with its place in the batch.
+
+        What a model remembers of calls under vmap is kept place by place, so that a unit that
+        stays where it is meets its own memory only. Up to rounding, and dropout is off; units that
+        draw other random numbers cannot be compared so, and pass.
+        """
+        assert self._alone is not None
+        moved = tuple(part.roll(self._rows, 0) for part in batch)
+        with self._undisturbed(dropout=False) as world:
+            before = self._gradient(loss, batch, 0, world)
+            if world.random_numbers_drawn:
+                return
+            after = self._gradient(loss, moved, 1, world)
+        if not _agree(after, before, exactly=False):
+            raise MixedRecordsError(_REMEMBERED.format(unit=self._alone.unit))
+
     def _kept_record(self, batch: Batch, turn: int, vocabulary: Vocabulary) -> int:
         """In even turns the emptiest record, which trimming and pooling affect most."""
-        count = len(batch[0]) // self._views
+        count = len(batch[0]) // self._rows
         if turn % 2:
             return (turn * _ROTATION) % count
         padding = 0 if batch[0].is_floating_point() else vocabulary.padding
-        empty = (batch[0][:: self._views].reshape(count, -1) == padding).sum(1)
+        empty = (batch[0][: count * self._rows : self._rows].reshape(count, -1) == padding).sum(1)
         return int(empty.argmax()) if int(empty.max()) else (turn * _ROTATION + 1) % count
 
     def _gradient(self, loss: LossFunction, batch: Batch, record: int, world: World) -> Tensor:
         world.restore()
         self._rule.chosen, self._rule.passed = record, 0
+        if self._engine is None and self._alone:
+            self._engine = self._alone.engine(self._rule)
         if self._engine is None:
             self._engine = FastEngine(
                 self._model, self._rule, deterministic=True, memory_ceiling=self._memory_ceiling
             )
-        return self._engine.clipped_sum(loss, [batch], self._views).spend()
+        batches = [batch]
+        if self._alone and self._alone.cut:
+            batches = list(zip(*(part.split(self._rows) for part in batch), strict=True))
+        return self._engine.clipped_sum(loss, batches, self._views).spend()
 
     def _losses(self, loss: LossFunction, batch: Batch, world: World) -> Tensor:
         world.restore()
@@ -153,10 +226,12 @@ class Rerun:
 
     @contextmanager
     def _undisturbed(self, dropout: bool = True) -> Iterator[World]:
-        """The model in training mode without noise on activations; restored at the end."""
+        """The model in training mode without noise on activations; restored at the end, its
+        weights too, and refused if a pass has written to them."""
         modes = [(module, module.training) for module in self._model.modules()]
         self._structure = self._structure.current()
-        with torch.random.fork_rng(devices=[]):
+        trained = [p for p in self._model.parameters() if p.requires_grad]
+        with weights_unwritten(trained), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             world = World(self._structure)
             self._model.train()

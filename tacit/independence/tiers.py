@@ -18,7 +18,7 @@ from tacit.config import Recipe
 from tacit.data.batches import DatasetRecords, Records
 from tacit.errors import RunError
 from tacit.independence.construction import obstacle
-from tacit.losses import one_record
+from tacit.losses import blank_record
 from tacit.method_sections import ClippedRecipe, SelectiveRecipe
 from tacit.privacy.ledger import Entry
 
@@ -34,6 +34,13 @@ class Tier(str, Enum):
     ASSUMED = "assumed"
 
 
+class Unit(str, Enum):
+    """What loss and gradient are computed for in a call of its own."""
+
+    RECORD = "record"
+    MINI_SET = "mini-set"
+
+
 @dataclass(frozen=True)
 class Independence:
     """The tier of a run, and why it is that one."""
@@ -42,6 +49,8 @@ class Independence:
     because: str
     by_layers: bool = False
     """Whether it follows from the model's layers, so that these must stay as they are."""
+    unit: Unit | None = None
+    """What is computed in a call of its own; None where a batch is computed at once."""
 
     def __str__(self) -> str:
         return f"{self.tier.value}: {self.because}"
@@ -51,7 +60,16 @@ _BY_LAYERS = (
     "the model is made of layers that are known to keep records apart, and the loss is"
     " tacit.cross_entropy"
 )
-_ONE_BY_ONE = "loss and gradient of every {unit} are computed by themselves, without other records"
+_SETS_BY_LAYERS = (
+    "the gradient of every mini-set is computed by itself, and the model is made of layers that are"
+    " known to keep nothing of it"
+)
+_ONE_BY_ONE = (
+    "the gradient of every {unit} is computed in a call of its own. It is assumed that model and"
+    " loss keep nothing from one call to another. Before the first step, and at every"
+    f" {CHECK_EVERY}th after it, gradients were computed again after calls on public rows, and did"
+    " not change; memory that this did not show is not excluded"
+)
 _CHECKED = (
     "it is assumed that no record's loss or gradient depends on another record. Before the first"
     f" step, and at every {CHECK_EVERY}th after it, a real batch was run again with all records but"
@@ -76,7 +94,7 @@ def independence_of(
         model: The network as it will be trained.
         records: Training records; only their shape is looked at.
         recipe: Method, engine and `privacy.assume_independent`.
-        own_inputs: Whether loss and batches are the library's own throughout.
+        own_inputs: Whether loss, batches and passes are the library's own throughout.
     """
     across = recipe.method.layers_across_records(recipe.training.batch_size)
     if across == "free":
@@ -84,15 +102,17 @@ def independence_of(
     items = _ITEMS if isinstance(records, DatasetRecords) else ""
     if recipe.privacy.assume_independent:
         return Independence(Tier.ASSUMED, _ASSUMED + items)
-    if across == "sealed":
-        return Independence(Tier.CONSTRUCTION, _ONE_BY_ONE.format(unit="mini-set") + items)
+    sets = across == "sealed"
+    dims = blank_record(records)[0].dim()
+    if own_inputs and obstacle(model, dims, whole_sets=sets) is None:
+        because, unit = (_SETS_BY_LAYERS, Unit.MINI_SET) if sets else (_BY_LAYERS, None)
+        return Independence(Tier.CONSTRUCTION, because + items, by_layers=True, unit=unit)
     sums_only = isinstance(recipe.method, ClippedRecipe) and not isinstance(
         recipe.method, SelectiveRecipe
     )
-    if sums_only and recipe.run.engine != "fast":
-        return Independence(Tier.CONSTRUCTION, _ONE_BY_ONE.format(unit="record") + items)
-    if own_inputs and obstacle(model, one_record(records)[0].dim()) is None:
-        return Independence(Tier.CONSTRUCTION, _BY_LAYERS + items, by_layers=True)
+    if sets or (sums_only and recipe.run.engine != "fast"):
+        alone = Unit.MINI_SET if sets else Unit.RECORD
+        return Independence(Tier.CHECKED, _ONE_BY_ONE.format(unit=alone.value) + items, unit=alone)
     return Independence(Tier.CHECKED, _CHECKED + items)
 
 

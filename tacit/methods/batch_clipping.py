@@ -16,7 +16,7 @@ from tacit.clipping.mini_sets import MomentumPass, OwnPass, SetPass, mean_gradie
 from tacit.config import Recipe
 from tacit.data.sampling import PartitionSampler, SubsetSampler
 from tacit.errors import ArgumentError, NoProofError
-from tacit.losses import one_record
+from tacit.losses import blank_record
 from tacit.method_sections import BatchClippingRecipe
 from tacit.methods.base import Promise
 from tacit.methods.clipped import RELEASED, ClippedMethod, Equipment
@@ -160,7 +160,7 @@ def _moments(parts: Parts, chosen: BatchClippingRecipe) -> int:
             "batch_norm is 'noisy' and training.average is set: the moments would be those of the"
             " last weights, not of the averaged ones; choose one of the two"
         )
-    validate.check(validate.mended(parts.model), one_record(parts.records)[0])
+    validate.check(validate.mended(parts.model), blank_record(parts.records)[0])
     return count
 
 

@@ -22,7 +22,7 @@ from tacit.clipping.thresholds import NormEstimate, Thresholds, mean_norms
 from tacit.config import Recipe
 from tacit.data.batches import Gatherer, Records, TensorRecords
 from tacit.errors import ArgumentError
-from tacit.losses import cross_entropy, one_record
+from tacit.losses import blank_record, cross_entropy
 from tacit.method_sections import ClippedRecipe
 from tacit.methods.clipped import Equipment
 from tacit.noise.source import RandomSource
@@ -56,6 +56,8 @@ class Parts:
     """A pass of the user's own over a mini-set."""
     own_loop: bool = False
     """Whether batches and losses come from a loop of the user's own."""
+    known_layers: bool = False
+    """Whether the model is made of layers that are known to write to nothing of their own."""
 
     def gatherer(self, set_size: int = 1) -> Gatherer:
         """The records, ready to be gathered by index; mini-sets are never cut."""
@@ -90,7 +92,10 @@ class Parts:
         else:
             engine, numerics = self._best_engine(rule)
         gatherer = self.gatherer(set_size)
-        return Equipment(engine, gatherer, self.optimizer, self.source, thresholds, numerics)
+        return Equipment(
+            *(engine, gatherer, self.optimizer, self.source, thresholds, numerics),
+            known_layers=self.known_layers and set_size == 1,
+        )
 
     def _best_engine(self, rule: ClippingRule) -> tuple[ClippingEngine, Numerics]:
         """The engine whose sums are proven, where it covers the run; else the recipe's."""
@@ -99,7 +104,7 @@ class Parts:
             try:
                 exact = ExactEngine(self.model, rule, self.loss, len(self.records))
                 with torch.random.fork_rng(devices=[]):
-                    exact.check(one_record(self.records)[0])
+                    exact.check(blank_record(self.records)[0])
             except NotRowwiseError as error:
                 reason = str(error)
             else:

@@ -10,7 +10,7 @@ from typing import Any
 from tacit.clipping.rules import Flat
 from tacit.data.sampling import PoissonSampler, ShuffledSampler
 from tacit.errors import ArgumentError, NoProofError
-from tacit.losses import one_record
+from tacit.losses import blank_record
 from tacit.method_sections import Head, SanitizationRecipe
 from tacit.methods.base import Method, Promise
 from tacit.methods.class_sums import ClassSums
@@ -189,7 +189,7 @@ def _schedule(parts: Parts, chosen: SanitizationRecipe) -> SanitizedSchedule:
         )
     once = chosen.guarantee == "one-time" and chosen.head_by == "prototypes"
     steps = step_count(recipe, count)
-    width = Split(parts.model).width(one_record(parts.records)[0])
+    width = Split(parts.model).width(blank_record(parts.records)[0])
     schedule = SanitizedSchedule(
         chosen.guarantee,
         count,

@@ -97,7 +97,7 @@ class JointTraining(Method):
         return self._gatherer.micro_batches(sampler.draw(step), seed)
 
     def step(self, step: int, loss: LossFunction, batches: Iterable[Batch]) -> None:
-        with weights_unwritten(self._optimizer.weights, exact=step & (step - 1) == 0):
+        with weights_unwritten(self._optimizer.weights):
             clipped = self._engine.clipped_sum(loss, batches, self._gatherer.views)
             released = self._released(step)
         below = self._noise.privatise(clipped, step, self._schedule.batch_size)

@@ -170,10 +170,10 @@ class Selective(ClippedMethod):
         self._noise = GaussianNoise(self._equipment.source, self.course.dials.noise)
         self._equipment.optimizer.factor = self.course.dials.rate
         tested = self._test.draw(step)
-        with self._equipment.weights_unwritten(step):
+        with self._equipment.weights_unwritten():
             before = self._test.losses(loss, tested)
         super().step(step, loss, batches)
-        with self._equipment.weights_unwritten(step):
+        with self._equipment.weights_unwritten():
             after = self._test.losses(loss, tested)
         return self._test.noised(step, before, after, self._schedule_now().test)
 

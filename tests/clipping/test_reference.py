@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.clipping.contract import Batch
+from tacit.clipping.mini_sets import MiniSetEngine
 from tacit.clipping.reference import ReferenceEngine
 from tacit.clipping.rules import Automatic, Flat
 from tacit.errors import ModelError
@@ -179,3 +180,23 @@ def test_the_module_is_left_as_it_was() -> None:
     ReferenceEngine(net, Flat(CLIP)).clipped_sum(cross_entropy, [records()], 1)
     assert all(p.grad is None for p in net.parameters())
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("clip", [1e-16, 1e-22, 1e-28])
+@pytest.mark.parametrize("engine", ["reference", "loop", "mini-sets"])
+def test_gradients_whose_squares_single_precision_loses_are_clipped(
+    engine: str, clip: float
+) -> None:
+    model = nn.Linear(3, 2)
+    rule = Flat(clip)
+    made = (
+        MiniSetEngine(model, rule)
+        if engine == "mini-sets"
+        else ReferenceEngine(model, rule, vectorised=engine == "reference")
+    )
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch[0]).sum(1) * 10 * clip
+
+    moved = made.clipped_sum(loss, [(torch.ones(1, 3), torch.zeros(1))], 1).vector
+    assert moved.double().norm() == pytest.approx(clip, rel=1e-4)

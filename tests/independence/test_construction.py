@@ -146,4 +146,4 @@ def test_known_layers_keep_records_apart_and_have_the_dimensions_stated(
     outputs = layer(one), layer(other)
     assert torch.equal(outputs[0][2], outputs[1][2])
     assert outputs[0].shape[0] == 5
-    assert construction._traverse(layer, "", one.dim()) == outputs[0].dim()
+    assert construction._traverse(layer, "", one.dim(), construction._KNOWN) == outputs[0].dim()

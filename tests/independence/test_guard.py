@@ -81,7 +81,12 @@ def test_a_record_that_opens_the_gate_stops_the_run_before_it_is_charged(tmp_pat
     ("model", "settings", "tier"),
     [
         (_network(), {}, "by construction"),
-        (RareGate(), {"engine": "loop"}, "by construction"),
+        (
+            RareGate(),
+            {"engine": "loop"},
+            "checked: the gradient of every record is computed in a call",
+        ),
+        (_network(), {"engine": "loop"}, "by construction"),
         (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), {"method": "batch-clipping"}, "by con"),
         (_network(), {"assume_independent": True}, "assumed: NOT CHECKED"),
         (RareGate(), {"assume_independent": True, "engine": "loop"}, "assumed: NOT CHECKED"),
@@ -257,13 +262,9 @@ def test_trimming_inside_the_loss_is_found(tmp_path: Path) -> None:
 
 def test_a_run_cannot_be_resumed_on_another_tier(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    steps = tacit.PrivateSteps(_network(), vectors(200), out=run, engine="loop", **_SETTINGS)
-    next(iter(steps))
-    steps.step(tacit.cross_entropy)
-    steps.checkpoint()
-    steps._run._held.close()
+    tacit.fit(_network(), vectors(200), out=run, **_SETTINGS)
     text = (run / "ledger.jsonl").read_text("utf-8")
-    assert '"independence":"by construction: loss and gradient of every record' in text
+    assert '"independence":"by construction: the model is made of layers' in text
     entries = ledger.read(run / "ledger.jsonl")
     checked = independence_of(
         _network(), as_records(vectors(200)), Recipe().with_settings(**_SETTINGS), own_inputs=False
@@ -303,3 +304,67 @@ def test_items_of_a_dataset_are_the_records() -> None:
         _network(), as_records(Items()), Recipe().with_settings(**_SETTINGS), own_inputs=True
     )
     assert "what the Dataset returns" in str(found)
+
+
+class _Remembers(nn.Module):
+    """Divides by something of all records it has seen, kept in a plain attribute."""
+
+    def __init__(self, how: str, normalised: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.norm = nn.BatchNorm1d(6) if normalised else nn.Identity()
+        self.how, self.seen = how, torch.ones(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = x.detach().abs().max().clamp_max(1e4)
+        largest = torch.where(found > 100, found, 1.0)
+        if self.how == "largest":
+            self.seen = torch.maximum(self.seen, largest)
+        elif self.how == "running mean":
+            self.seen = 0.9 * self.seen + 0.1 * largest
+        out: Tensor = self.linear(self.norm(x) / self.seen)
+        return out
+
+
+_ALONE = [
+    ({"engine": "loop"}, False),
+    ({"engine": "reference"}, False),
+    ({"method": "batch-clipping", "mini_sets": 1}, True),
+    ({"method": "batch-clipping", "mini_sets": 5}, True),
+]
+
+
+@pytest.mark.parametrize(("settings", "normalised"), _ALONE)
+@pytest.mark.parametrize("how", ["largest", "running mean"])
+def test_what_is_remembered_from_one_call_to_another_is_found(
+    settings: dict[str, object], normalised: bool, how: str, tmp_path: Path
+) -> None:
+    """Records, or mini-sets, in calls of their own are not independent if the model remembers."""
+    with pytest.raises(ModelError, match=r"keep something of one call|vmap|inplace|BatchedTensor"):
+        tacit.fit(_Remembers(how, normalised), vectors(200), out=tmp_path, **(_SETTINGS | settings))
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize(("settings", "normalised"), _ALONE)
+def test_units_in_calls_of_their_own_pass_if_nothing_is_remembered(
+    settings: dict[str, object], normalised: bool, tmp_path: Path
+) -> None:
+    result = tacit.fit(
+        _Remembers("nothing", normalised),
+        vectors(200),
+        out=tmp_path / "run",
+        **(_SETTINGS | settings),
+    )
+    assert result.certificate["independence"].startswith("checked: the gradient of every")
+
+
+def test_a_loss_that_remembers_is_found(tmp_path: Path) -> None:
+    largest = [1.0]
+
+    def scaled(model: nn.Module, batch: Batch) -> Tensor:
+        losses = rows(model, batch)
+        largest[0] = max(largest[0], float(losses.detach().max()))
+        return losses / largest[0]
+
+    with pytest.raises(MixedRecordsError, match="keep something of one call"):
+        tacit.fit(_network(), vectors(200), loss=scaled, engine="loop", out=tmp_path, **_SETTINGS)

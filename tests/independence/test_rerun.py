@@ -216,3 +216,22 @@ def test_replacements_of_floats_are_blank_alike_large_and_not_finite() -> None:
     assert torch.equal(made[1], made[1][:1].expand_as(made[1])) and made[1].any()
     assert made[2].max() > 1e29 and made[2].min() < -1e29 and made[3].abs().max() > 1e29
     assert made[4].isnan().any() and made[4].isposinf().any() and made[4].isneginf().any()
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_division_by_the_size_of_the_batch_is_found_behind_any_dropout(functional: bool) -> None:
+    class Dropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.dropout = nn.Linear(6, 3), nn.Dropout(0.1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = F.dropout(x, 0.1, self.training) if functional else self.dropout(x)
+            out: Tensor = self.linear(kept)
+            return out
+
+    def divided(model: nn.Module, batch: Batch) -> Tensor:
+        return rows(model, batch) / len(batch[0])
+
+    with pytest.raises(MixedRecordsError, match="join its batch"):
+        Rerun(Dropped()).compare_alone(divided, vectors(50))
