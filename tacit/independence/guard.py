@@ -16,7 +16,7 @@ from tacit.data.batches import Records
 from tacit.errors import ArgumentError, ModelError
 from tacit.independence.construction import obstacle
 from tacit.independence.replacements import REPLACEMENTS
-from tacit.independence.rerun import WAYS_OUT, Alone, Rerun
+from tacit.independence.rerun import LAST, WAYS_OUT, Alone, Rerun
 from tacit.independence.tiers import CHECK_EVERY, Independence, Tier, Unit
 from tacit.losses import blank_record, check_labels, cross_entropy
 from tacit.method_sections import BatchClippingRecipe
@@ -105,6 +105,7 @@ class IndependenceGuard:
             self._rerun.compare(loss, batch, [REPLACEMENTS[turn % len(REPLACEMENTS)]], turn)
             return
         self._rerun.compare(loss, batch, REPLACEMENTS, turn)
+        self._rerun.compare(loss, batch, REPLACEMENTS, LAST)
         if self._alone is None:
             self._rerun.compare_alone(loss, batch)
         else:

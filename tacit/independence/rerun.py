@@ -49,6 +49,7 @@ _REMEMBERED = (
     " alone, or, if you know that records are independent, set assume_independent=True, which the"
     " certificate will say"
 )
+LAST = -1
 _ROTATION = 7919
 """A prime that is larger than most batches: the record that stays is another one in every turn."""
 
@@ -113,7 +114,8 @@ class Rerun:
             loss: Returns one loss per row.
             batch: Real records, more than one.
             replacements: Kinds of public rows, tried one after the other.
-            turn: Number of the check, which decides what record stays.
+            turn: Number of the check, which decides what record stays; `LAST` for the last one,
+                which alone shows mixing with records before it.
         """
         vocabulary = Vocabulary.of(self._model)
         record = self._kept_record(batch, turn, vocabulary)
@@ -151,22 +153,25 @@ class Rerun:
                     raise ModelError(_NOT_REPEATABLE)
 
     def compare_alone(self, loss: LossFunction, batch: Batch) -> None:
-        """Raise MixedRecordsError where a record's loss changes when all others leave.
+        """Raise MixedRecordsError where the first or last record's loss changes when all others
+        leave.
 
         Up to rounding, because another shape may take other algorithms; dropout is off, and where
         that leaves random numbers, the whole model is in evaluation mode. A loss that draws random
         numbers even then cannot be compared so, and passes.
         """
-        alone = tuple(part[: self._views] for part in batch)
+        ends = slice(None, self._views), slice(-self._views, None)
         with self._undisturbed(dropout=False) as world:
-            together = self._losses(loss, batch, world)[: self._views]
+            losses = self._losses(loss, batch, world)
             if world.random_numbers_drawn:
                 self._model.eval()
-                together = self._losses(loss, batch, world)[: self._views]
+                losses = self._losses(loss, batch, world)
             if world.random_numbers_drawn:
                 return
+            together = torch.cat([losses[end] for end in ends])
             try:
-                apart = self._losses(loss, alone, world)
+                each = [self._losses(loss, tuple(p[end] for p in batch), world) for end in ends]
+                apart = torch.cat(each)
             except (RuntimeError, ValueError, IndexError) as error:
                 raise ModelError(
                     f"the model or the loss fails with {type(error).__name__} on a batch of one"
@@ -199,11 +204,15 @@ class Rerun:
     def _kept_record(self, batch: Batch, turn: int, vocabulary: Vocabulary) -> int:
         """In even turns the emptiest record, which trimming and pooling affect most."""
         count = len(batch[0]) // self._rows
+        if turn == LAST:
+            return count - 1
         if turn % 2:
             return (turn * _ROTATION) % count
         padding = 0 if batch[0].is_floating_point() else vocabulary.padding
         empty = (batch[0][: count * self._rows : self._rows].reshape(count, -1) == padding).sum(1)
-        return int(empty.argmax()) if int(empty.max()) else (turn * _ROTATION + 1) % count
+        if int(empty.max()) > int(empty.min()):
+            return int(empty.argmax())
+        return (turn * _ROTATION + 1) % count
 
     def _gradient(self, loss: LossFunction, batch: Batch, record: int, world: World) -> Tensor:
         world.restore()

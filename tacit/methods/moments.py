@@ -16,6 +16,7 @@ from tacit.clipping.contract import Batch, ClippedSum, Layout
 from tacit.data.batches import Gatherer, Records
 from tacit.models import batch_norm
 from tacit.noise.gaussian import GaussianNoise
+from tacit.weight_writes import weights_unwritten
 
 _ROWS = 512
 _ENOUGH = 1024
@@ -63,7 +64,7 @@ class Statistics:
         """
         self.model.eval()
         like = tuple(torch.zeros_like(part[:2]) for part in next(iter(batches)))
-        with torch.no_grad():
+        with weights_unwritten(list(self.model.parameters())), torch.no_grad():
             for i, (name, layer) in enumerate(batch_norm.in_order_of_use(self.model, like).items()):
                 moments = self._noised(step + i, layer, batches)
                 self.memory[f"moments.{name}"] = moments

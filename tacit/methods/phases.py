@@ -20,6 +20,7 @@ from tacit.data.sampling import PoissonSampler
 from tacit.noise.gaussian import GaussianNoise
 from tacit.noise.source import RandomSource
 from tacit.privacy import events
+from tacit.weight_writes import weights_unwritten
 
 _LAYOUT = Layout(("wrong answers",), (torch.Size([1]),), (0,))
 _ROWS = 2048
@@ -117,7 +118,8 @@ class ChargedFeedback:
 
     def accuracy(self, step: int, model: nn.Module, batches: Iterable[Batch]) -> float:
         """One less the noised count over the expected size of the sample."""
-        count = torch.tensor([float(_wrong_answers(model, batches))])
+        with weights_unwritten(list(model.parameters())):
+            count = torch.tensor([float(_wrong_answers(model, batches))])
         clipped = ClippedSum(count, _LAYOUT, (1.0,), (1.0,))
         private = self._noise.privatise(clipped, step, float(self._sampler.batch_size))
         return 1 - float(private.vector)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from mixing_models import (
+    Causal,
     FaintMean,
     FixedLength,
     RareGate,
@@ -29,6 +30,7 @@ from tacit.independence import (
     weakest_of,
 )
 from tacit.independence.replacements import REPLACEMENTS
+from tacit.independence.rerun import LAST
 from tacit.independence.tiers import CHECK_EVERY
 from tacit.models import build
 from tacit.privacy import certificate, ledger
@@ -67,6 +69,16 @@ def test_mixing_models_are_refused_before_anything_is_charged(
     with pytest.raises(MixedRecordsError):
         steps.step(tacit.cross_entropy)
     assert _kinds(tmp_path / "fit") == _kinds(tmp_path / "own") == ["promise"]
+
+
+def test_mixing_along_the_batch_is_found_where_all_records_are_equally_empty(
+    tmp_path: Path,
+) -> None:
+    """The first record sees nobody, so it must not be the only one that is looked at."""
+    x = torch.eye(6)[torch.arange(200) % 6]
+    with pytest.raises(MixedRecordsError):
+        tacit.fit(Causal(), (x, vectors(200)[1]), out=tmp_path / "run", **_SETTINGS)
+    assert _kinds(tmp_path / "run") == ["promise"]
 
 
 def test_a_record_that_opens_the_gate_stops_the_run_before_it_is_charged(tmp_path: Path) -> None:
@@ -213,6 +225,7 @@ def test_the_schedule_depends_on_the_number_of_the_step_alone() -> None:
             guard(tacit.cross_entropy, step, lambda drawn=drawn: drawn)  # type: ignore[misc]
         assert [(turn, kinds) for turn, kinds, _ in guard.compared] == [
             (0, len(REPLACEMENTS)),
+            (LAST, len(REPLACEMENTS)),
             (1, 1),
             (2, 1),
         ]

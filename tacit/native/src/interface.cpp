@@ -61,9 +61,10 @@ std::int32_t tacit_levels() {
 // The keystream in its own order, 256 words for each group.
 void tacit_keystream(std::int32_t level, const Stream *stream, std::uint32_t *out,
                      std::int64_t groups) {
-    std::uint32_t words[kGroup];
+    std::uint32_t pair[tacit::kPair * kGroup];
     for (std::int64_t group = 0; group < groups; group++) {
-        kernels(level).keystream(*stream, group, words);
+        if (group % tacit::kPair == 0) kernels(level).keystream(*stream, group, pair);
+        const std::uint32_t *words = pair + group % tacit::kPair * kGroup;
         for (int i = 0; i < kGroup; i++) out[group * kGroup + i] = words[i % 16 * 16 + i / 16];
     }
 }

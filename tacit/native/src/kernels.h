@@ -14,6 +14,8 @@ struct Stream {
 
 // Numbers are drawn in groups of this many, from sixteen consecutive blocks of the keystream.
 constexpr int kGroup = 256;
+// The keystream is made for so many groups at once.
+constexpr int kPair = 2;
 
 // The polynomials behind the normal quantile function; tacit/noise/quantile.py has their values and
 // what they are good to.

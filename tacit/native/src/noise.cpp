@@ -22,25 +22,40 @@ inline void quarter_round(Lanes &a, Lanes &b, Lanes &c, Lanes &d) {
     c += d, b = rotated(b ^ c, 7);
 }
 
-// ChaCha20 (RFC 8439) of TACIT_LANES consecutive blocks at once, one in each lane.
-inline void blocks(const Stream &stream, std::uint32_t first, std::uint32_t *words) {
+// ChaCha20 (RFC 8439) of kSets times TACIT_LANES consecutive blocks at once, one in each lane. A round
+// depends on the one before, so several sets keep the processor busy where registers suffice.
+constexpr int kSets = TACIT_LANES == 16 ? 2 : 1;
+
+inline void blocks(const Stream &stream, std::uint32_t first, std::uint32_t *const *words) {
     const std::uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-    Lanes initial[16], state[16];
-    for (int i = 0; i < 4; i++) initial[i] = Lanes{} + constants[i];
-    for (int i = 0; i < 8; i++) initial[4 + i] = Lanes{} + stream.key[i];
-    for (int i = 0; i < 4; i++) initial[12 + i] = Lanes{} + stream.start[i];
-    for (int lane = 0; lane < TACIT_LANES; lane++) initial[12][lane] += first + lane;
-    for (int i = 0; i < 16; i++) state[i] = initial[i];
-    for (int twice = 0; twice < 10; twice++) {
-        for (int i = 0; i < 4; i++)
-            quarter_round(state[i], state[4 + i], state[8 + i], state[12 + i]);
-        for (int i = 0; i < 4; i++)
-            quarter_round(state[i], state[4 + (i + 1) % 4], state[8 + (i + 2) % 4],
-                          state[12 + (i + 3) % 4]);
+    Lanes counter[kSets], state[kSets][16];
+    for (int set = 0; set < kSets; set++) {
+        counter[set] = Lanes{} + (stream.start[0] + first + set * TACIT_LANES);
+        for (int lane = 0; lane < TACIT_LANES; lane++) counter[set][lane] += lane;
+        for (int i = 0; i < 4; i++) state[set][i] = Lanes{} + constants[i];
+        for (int i = 0; i < 8; i++) state[set][4 + i] = Lanes{} + stream.key[i];
+        state[set][12] = counter[set];
+        for (int i = 1; i < 4; i++) state[set][12 + i] = Lanes{} + stream.start[i];
     }
-    for (int i = 0; i < 16; i++) {
-        const Lanes word = state[i] + initial[i];
-        std::memcpy(words + 16 * i, &word, sizeof word);
+    for (int twice = 0; twice < 10; twice++) {
+        for (int set = 0; set < kSets; set++) {
+            Lanes *s = state[set];
+            for (int i = 0; i < 4; i++) quarter_round(s[i], s[4 + i], s[8 + i], s[12 + i]);
+        }
+        for (int set = 0; set < kSets; set++) {
+            Lanes *s = state[set];
+            for (int i = 0; i < 4; i++)
+                quarter_round(s[i], s[4 + (i + 1) % 4], s[8 + (i + 2) % 4], s[12 + (i + 3) % 4]);
+        }
+    }
+    for (int set = 0; set < kSets; set++) {
+        for (int i = 0; i < 16; i++) {
+            Lanes word = state[set][i];
+            if (i < 4) word += constants[i];
+            else if (i < 12) word += stream.key[i - 4];
+            else word += i == 12 ? counter[set] : Lanes{} + stream.start[i - 12];
+            std::memcpy(words[set] + 16 * i, &word, sizeof word);
+        }
     }
 }
 
@@ -56,9 +71,16 @@ inline double nearest(double x) { return __builtin_rint(x); }
 
 }  // namespace
 
+// The words of kPair groups, the first of them even.
 void keystream(const Stream &stream, std::int64_t group, std::uint32_t *words) {
-    for (int lane = 0; lane < 16; lane += TACIT_LANES)
-        blocks(stream, std::uint32_t(16 * group + lane), words + lane);
+    for (int lane = 0; lane < 16 * kPair; lane += kSets * TACIT_LANES) {
+        std::uint32_t *places[kSets];
+        for (int set = 0; set < kSets; set++) {
+            const int block = lane + set * TACIT_LANES;
+            places[set] = words + kGroup * (block / 16) + block % 16;
+        }
+        blocks(stream, std::uint32_t(16 * group + lane), places);
+    }
 }
 
 // Signed normal quantiles of a group's words, in single precision with the error bound that
