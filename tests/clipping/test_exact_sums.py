@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from tacit import native
 from tacit.clipping.contract import Batch, ClippingRule
 from tacit.clipping.exact import engine as engine_module
+from tacit.clipping.exact.bag_sums import squared_counts
 from tacit.clipping.exact.engine import ExactEngine
 from tacit.clipping.exact.grid import Grid, exponents_of, powers_of_two, truncated
-from tacit.clipping.exact.rowwise import NotRowwiseError
-from tacit.clipping.exact.sums import BagUse, ExactSum, LinearUse, Use, squared_counts
+from tacit.clipping.exact.stages.stage import NotRowwiseError
+from tacit.clipping.exact.sums import ExactSum
+from tacit.clipping.exact.uses import BagUse, LinearUse, Use
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.groups import Groups
 from tacit.clipping.rules import Automatic, Flat, Layerwise, Multiplied
