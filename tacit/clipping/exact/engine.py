@@ -15,8 +15,8 @@ from tacit.clipping.contract import (
     LossFunction,
     check_losses,
 )
+from tacit.clipping.exact.building import program_of
 from tacit.clipping.exact.grid import MOST_PARAMETERS, MOST_RECORDS
-from tacit.clipping.exact.program import program_of
 from tacit.clipping.exact.stages.stage import NotRowwiseError
 from tacit.clipping.exact.sums import ExactSum
 from tacit.errors import ModelError, NoProofError
@@ -100,7 +100,8 @@ class ExactEngine:
         for batch in batches:
             if len(batch[0]):
                 with torch.no_grad():
-                    total.add(self._program.back(self._output_gradients(batch)))
+                    _, uses = self._program.back(self._output_gradients(batch), input_needed=False)
+                    total.add(uses)
         return ClippedSum(total.vector, self.layout, self.rule.bounds, self.rule.shares)
 
     def _output_gradients(self, batch: Batch) -> Tensor:

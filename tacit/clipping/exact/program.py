@@ -6,22 +6,16 @@ from shapes alone. So a row's bits do not depend on what the other rows hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from tacit.clipping.exact.stages.bag import BagStage
-from tacit.clipping.exact.stages.convolution import convolution_stages
-from tacit.clipping.exact.stages.linear import Affine, LinearStage
-from tacit.clipping.exact.stages.local import local_stage
-from tacit.clipping.exact.stages.normalisation import NORMALISATIONS, NormalisationStage
-from tacit.clipping.exact.stages.stage import NotRowwiseError, Stage
+from tacit.clipping.exact.stages.stage import Stage
 from tacit.clipping.exact.uses import Use
-from tacit.models.networks import WordWeights
 
 
-class Program:
-    """Forward and backward pass of a model made of known row-wise layers.
+class Program(Stage):
+    """Forward and backward pass of known row-wise layers that follow each other.
 
     Guarantee: row r of the output, and row r of every use, are functions of row r of the input,
     of the weights, of public random numbers (dropout) and of the shape of the batch.
@@ -29,137 +23,39 @@ class Program:
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._stages = tuple(stages)
+        self.trained = any(stage.trained for stage in stages)
 
     def run(self, x: Tensor) -> Tensor:
-        """One row of scores for each row of the input."""
         for stage in self._stages:
             x = stage.run(x)
         return x
 
-    def back(self, g: Tensor) -> list[Use]:
-        """All uses of trainable parameters, from the gradient of the scores."""
+    def back(self, g: Tensor, input_needed: bool) -> tuple[Tensor | None, list[Use]]:
         found: list[Use] = []
         gradient: Tensor | None = g
         for place in range(len(self._stages) - 1, -1, -1):
             assert gradient is not None
-            input_needed = any(stage.trained for stage in self._stages[:place])
-            gradient, uses = self._stages[place].back(gradient, input_needed)
+            needed = input_needed or any(stage.trained for stage in self._stages[:place])
+            gradient, uses = self._stages[place].back(gradient, needed)
             found += uses
             if gradient is None:
                 break
-        return found
+        return gradient, found
 
 
-def program_of(model: nn.Module, trained: Mapping[str, Tensor]) -> Program:
-    """The program of a model whose `trained` parameters get gradients.
+class Residual(Stage):
+    """The sum of two programs on the same input."""
 
-    A `NotRowwiseError` names the first layer that is not known to compute rows by themselves.
-    """
-    builder = _Builder({id(parameter): name for name, parameter in trained.items()})
-    for name, module in _flat("", model):
-        builder.append(name, module)
-    stages = builder.finished()
-    missing = sorted(set(trained) - builder.reached)
-    if missing:
-        raise NotRowwiseError("", f"the parameter {missing[0]!r} belongs to no known layer")
-    return Program(stages)
+    def __init__(self, inner: Program, shortcut: Program) -> None:
+        self._inner, self._shortcut = inner, shortcut
+        self.trained = inner.trained or shortcut.trained
 
+    def run(self, x: Tensor) -> Tensor:
+        return self._inner.run(x) + self._shortcut.run(x)
 
-class _Builder:
-    """Puts stages together, and linear layers that follow each other into one."""
-
-    def __init__(self, names: Mapping[int, str]) -> None:
-        self._names = names
-        self._stages: list[Stage] = []
-        self._linear: list[Affine] = []
-        self.reached: set[str] = set()
-
-    def append(self, name: str, module: nn.Module) -> None:
-        """Add the next module that is not a sequence."""
-        self._reach(name, module)
-        if type(module) is nn.Linear:
-            self._linear.append(Affine(name, module, *self._own(module), rectified=False))
-        elif type(module) is nn.ReLU and self._linear and not self._linear[-1].rectified:
-            self._linear[-1] = self._linear[-1]._replace(rectified=True)
-        else:
-            stages = self._known(name, module)
-            self._end_linear()
-            self._stages += stages
-
-    def finished(self) -> list[Stage]:
-        """The stages of all modules."""
-        self._end_linear()
-        return self._stages
-
-    def _reach(self, name: str, module: nn.Module) -> None:
-        if _watched(module):
-            raise NotRowwiseError(name, "hooks may change what it computes; remove them")
-        for parameter in module.parameters():
-            own = self._names.get(id(parameter))
-            if own in self.reached:
-                raise NotRowwiseError(name, f"the parameter {own!r} is used twice")
-            if own is not None:
-                self.reached.add(own)
-
-    def _own(self, module: nn.Module) -> tuple[str | None, str | None]:
-        """The names of a module's weight and bias, where they are trained."""
-        named = (getattr(module, each, None) for each in ("weight", "bias"))
-        weight, bias = (None if p is None else self._names.get(id(p)) for p in named)
-        return weight, bias
-
-    def _known(self, name: str, module: nn.Module) -> list[Stage]:
-        local = local_stage(name, module)
-        if local is not None:
-            return [local]
-        if type(module) in (nn.Conv1d, nn.Conv2d):
-            assert isinstance(module, nn.Conv1d | nn.Conv2d)
-            return convolution_stages(name, module, *self._own(module))
-        if type(module) in NORMALISATIONS and not getattr(module, "track_running_stats", False):
-            assert isinstance(module, NORMALISATIONS)
-            return [NormalisationStage(name, module, *self._own(module))]
-        bag = _bag(module)
-        if bag is not None and not self._stages and not self._linear:
-            table = self._names.get(id(bag[0].weight))
-            if table is None:
-                raise NotRowwiseError(name, "its table is frozen; train it, or use its results")
-            return [BagStage(name, bag[0], table, bag[1])]
-        kind = type(module).__name__
-        raise NotRowwiseError(name, f"{kind} is not among the layers with a proof")
-
-    def _end_linear(self) -> None:
-        if self._linear:
-            self._stages.append(LinearStage(self._linear))
-            self._linear = []
-
-
-def _flat(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
-    if type(module) is not nn.Sequential:
-        return [(name, module)]
-    if _watched(module):
-        raise NotRowwiseError(name, "hooks may change what it computes; remove them")
-    return [
-        each
-        for inner, child in module._modules.items()
-        if child is not None
-        for each in _flat(f"{name}.{inner}" if name else inner, child)
-    ]
-
-
-def _bag(module: nn.Module) -> tuple[nn.EmbeddingBag, WordWeights | None] | None:
-    words = module if type(module) is WordWeights else None
-    bag = words.embedding if words is not None else module
-    if type(bag) is not nn.EmbeddingBag or bag.mode == "max" or bag.max_norm is not None:
-        return None
-    if bag.scale_grad_by_freq or bag.include_last_offset or _watched(bag):
-        return None
-    return bag, words
-
-
-def _watched(module: nn.Module) -> bool:
-    return bool(
-        module._forward_pre_hooks
-        or module._forward_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or "forward" in module.__dict__
-    )
+    def back(self, g: Tensor, input_needed: bool) -> tuple[Tensor | None, list[Use]]:
+        gradient, uses = self._inner.back(g, input_needed)
+        other, more = self._shortcut.back(g, input_needed)
+        if gradient is None or other is None:
+            return None, uses + more
+        return gradient + other, uses + more
