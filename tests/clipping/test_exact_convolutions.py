@@ -8,20 +8,25 @@ import pytest
 import torch
 from changed_records import (
     CLASSES,
+    INF,
+    NAN,
     RECORDS,
     Case,
     assert_only_own_contributions_move,
     assert_sum_of_contributions,
     thread_count,
+    whole_units,
 )
 from torch import Tensor, nn
 
 from tacit import native
-from tacit.clipping.contract import Batch, ClippingRule
+from tacit.clipping.contract import Batch, ClippingRule, Layout
 from tacit.clipping.exact import sums as sums_module
 from tacit.clipping.exact import uses as uses_module
 from tacit.clipping.exact.engine import ExactEngine
+from tacit.clipping.exact.grid import FACTOR_SLACK, Grid
 from tacit.clipping.exact.stages.stage import NotRowwiseError
+from tacit.clipping.exact.sums import ExactSum
 from tacit.clipping.exact.uses import DenseUse
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.groups import Groups
@@ -197,6 +202,7 @@ def test_every_rule_bounds_every_contribution(
         assert_sum_of_contributions(images(), rule, (features, labels), monkeypatch)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("case", [*CASES, WINOGRAD], ids=str)
 @pytest.mark.parametrize(("levels", "clip"), [(0, 100.0), (3, 0.1)])
 def test_sums_agree_with_the_fast_engine(case: Case, levels: int, clip: float) -> None:
@@ -244,6 +250,26 @@ def test_gradients_that_are_computed_again_are_the_same(
             assert torch.equal(total(), kept)
             assert_sum_of_contributions(model, Flat(0.7), batch, monkeypatch)
             monkeypatch.undo()
+
+
+@pytest.mark.parametrize("levels", [0, 1, 3])
+def test_norms_of_materialised_gradients_are_taken_in_double_precision(levels: int) -> None:
+    """Also where squares overflow or vanish in single precision."""
+    torch.manual_seed(4)
+    gradients = torch.randn(6, 1000) * torch.tensor([[1e25], [1e-25], [1.0], [INF], [NAN], [0.0]])
+    rule = Automatic(1.0, stabiliser=0.0)
+    layout = Layout(("weight",), (torch.Size((1000,)),), (0,))
+    with native.limited_to(levels):
+        total = ExactSum(layout, rule, RECORDS)
+        factors = total.add([DenseUse.of("weight", gradients)])[:, 0]
+    norms = gradients.double().square().sum(1).sqrt()
+    assert factors[0] * norms[0] == pytest.approx(FACTOR_SLACK, rel=1e-12)
+    assert factors[2] * norms[2] == pytest.approx(FACTOR_SLACK, rel=1e-12)
+    assert factors[1] > 0 and factors[1] * norms[1] <= 1
+    assert factors[3:5].tolist() == [0, 0]
+    grid = Grid.of(rule.bounds, RECORDS)
+    each = [whole_units(gradients[r], float(factors[r]), grid, 0) for r in (0, 1, 2)]
+    assert total.vector.tolist() == [sum(column) for column in zip(*each, strict=True)]
 
 
 def test_blocks_cover_all_records_and_follow_from_the_shape() -> None:
