@@ -16,7 +16,7 @@ from tacit.clipping.exact.targets import PartialSum, Target
 from tacit.clipping.exact.uses import BagUse, DenseUse, LinearUse, Use
 from tacit.errors import NoProofError
 
-_KEPT = 64 << 20
+_KEPT = 256 << 20
 """Bytes of materialised gradients that are kept from their norms to their sums; others are computed
 twice."""
 
