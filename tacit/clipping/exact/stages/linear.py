@@ -51,7 +51,8 @@ class LinearStage(Stage):
         ]
         outputs = run_all(layers, x)
         self._inputs, self._output = [x, *outputs[:-1]], outputs[-1]
-        return outputs[-1].unflatten(0, self._leading)
+        output: Tensor = outputs[-1].unflatten(0, self._leading)
+        return output
 
     def back(self, g: Tensor, input_needed: bool) -> tuple[Tensor | None, list[Use]]:
         inputs, output = self._inputs, self._output
