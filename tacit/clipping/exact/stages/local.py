@@ -94,19 +94,18 @@ class LocalStage(Stage):
 def local_stage(name: str, module: nn.Module) -> LocalStage | None:
     """The stage of a module, None if it is not known to keep rows apart."""
     kind = type(module)
+    in_place = bool(getattr(module, "inplace", False))
     if kind in ELEMENTWISE:
-        in_place = bool(getattr(module, "inplace", False))
         function = _rectified(module) if kind is nn.ReLU else module
         return LocalStage(name, function, lambda dims: True, in_place=in_place)
     if kind in SPATIAL and not getattr(module, "return_indices", False):
         expected = SPATIAL[kind] + 2
         function = _largest(module) if isinstance(module, nn.MaxPool2d) else module
-        in_place = bool(getattr(module, "inplace", False))
         return LocalStage(name, function, lambda dims: dims == expected, in_place=in_place)
     if kind in (nn.Flatten, nn.Unflatten):
         first = module.start_dim if isinstance(module, nn.Flatten) else module.dim
         if isinstance(first, int) and first != 0:
-            return LocalStage(name, module, lambda dims: 0 < first % dims < dims)
+            return LocalStage(name, module, lambda dims: first % dims > 0)
     return None
 
 
