@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.clipping.contract import ClippingEngine, ClippingRule, LossFunction
 from tacit.clipping.engines import engine_for
 from tacit.clipping.exact.engine import ExactEngine
-from tacit.clipping.exact.rowwise import NotRowwiseError
+from tacit.clipping.exact.stages.stage import NotRowwiseError
 from tacit.clipping.groups import Groups
 from tacit.clipping.mini_sets import MiniSetEngine, SetPass, mean_gradient
 from tacit.clipping.numerics import Numerics

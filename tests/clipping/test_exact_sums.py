@@ -7,33 +7,35 @@ others unchanged, bit for bit, and the sum moved by exactly that record's own co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from changed_records import (
+    CLASSES,
+    INF,
+    NAN,
+    RECORDS,
+    Case,
+    assert_only_own_contributions_move,
+    assert_sum_of_contributions,
+    thread_count,
+)
+from torch import nn
 
 from tacit import native
-from tacit.clipping.contract import Batch, ClippingRule
-from tacit.clipping.exact import engine as engine_module
+from tacit.clipping.contract import ClippingRule
+from tacit.clipping.exact.bag_sums import squared_counts
 from tacit.clipping.exact.engine import ExactEngine
 from tacit.clipping.exact.grid import Grid, exponents_of, powers_of_two, truncated
-from tacit.clipping.exact.rowwise import NotRowwiseError
-from tacit.clipping.exact.sums import BagUse, ExactSum, LinearUse, Use, squared_counts
+from tacit.clipping.exact.stages.stage import NotRowwiseError
 from tacit.clipping.fast import FastEngine
 from tacit.clipping.groups import Groups
 from tacit.clipping.rules import Automatic, Flat, Layerwise, Multiplied
 from tacit.errors import NoProofError
 from tacit.losses import cross_entropy
 from tacit.models.networks import WordWeights
-
-RECORDS, CLASSES, CHANGED = 11, 3, 4
-NAN, INF = math.nan, math.inf
-
-Kept = list[tuple[list[Use], Tensor]]
 
 
 def linear() -> nn.Module:
@@ -76,199 +78,27 @@ def bag() -> nn.Module:
     )
 
 
-DENSE = (linear, without_bias, chain, mixed_chain, wide_chain)
-TOKENS = (words, bag)
-
-
-def batch_for(make: object) -> Batch:
-    generator = torch.Generator().manual_seed(3)
-    labels = torch.randint(0, CLASSES, (RECORDS,), generator=generator)
-    if make in TOKENS:
-        return torch.randint(0, 30, (RECORDS, 14), generator=generator), labels
-    return 3 * torch.randn(RECORDS, 12, generator=generator), labels
-
-
-def changes(make: object) -> dict[str, Tensor]:
-    """What takes the place of one record's features."""
-    if make in TOKENS:
-        return {
-            "blank": torch.zeros(14, dtype=torch.int64),
-            "replaced": torch.arange(14) + 16,
-            "one word": torch.full((14,), 7),
-        }
-    given = torch.linspace(-2, 5, 12)
-    return {
-        "blank": torch.zeros(12),
-        "replaced": given,
-        "not a number": given.clone().index_fill_(0, torch.tensor([5]), NAN),
-        "infinite": given.clone().index_fill_(0, torch.tensor([0]), -INF),
-        "huge": 3e38 * given.sign(),
-        "large": 1e18 * given,
-        "tiny": 1e-40 * given,
-    }
-
-
-@contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
-    """What every record's gradients and factors are, micro-batch by micro-batch."""
-    kept: Kept = []
-
-    class Watched(ExactSum):
-        def add(self, uses: list[Use]) -> Tensor:
-            factors = super().add(uses)
-            kept.append((list(uses), factors))
-            return factors
-
-    with monkeypatch.context() as patched:
-        patched.setattr(engine_module, "ExactSum", Watched)
-        yield kept
-
-
-def rows_by_record(kept: Kept) -> list[list[bytes]]:
-    """The bits of everything that belongs to a record, record by record."""
-    found: list[list[bytes]] = []
-    for uses, factors in kept:
-        for r in range(len(factors)):
-            bits = [factors[r].numpy().tobytes()]
-            for use in uses:
-                given = use.inputs if isinstance(use, LinearUse) else use.tokens
-                bits += [given[r].numpy().tobytes(), use.outputs[r].numpy().tobytes()]
-            found.append(bits)
-    return found
-
-
-def run(
-    model: nn.Module,
-    rule: ClippingRule,
-    batch: Batch,
-    micro_batch: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[list[Fraction], Kept]:
-    """The computed sum as rational numbers, and what went into it."""
-    torch.manual_seed(5)
-    pieces = list(zip(*(part.split(micro_batch) for part in batch), strict=True))
-    with watched(monkeypatch) as kept:
-        engine = ExactEngine(model, rule, cross_entropy, RECORDS)
-        total = engine.clipped_sum(cross_entropy, pieces, views=1).vector
-    return [Fraction(value) for value in total.tolist()], kept
-
-
-def contribution(model: nn.Module, rule: ClippingRule, kept: Kept, record: int) -> list[Fraction]:
-    """What a record adds to the sum, by the definition in the proof, in rational numbers."""
-    engine = ExactEngine(model, rule, cross_entropy, RECORDS)
-    grid = Grid.of(rule.bounds, RECORDS)
-    groups = dict(zip(engine.layout.names, engine.layout.groups, strict=True))
-    found = {name: [Fraction(0)] * size for name, size in _sizes(engine)}
-    for uses, factors in kept:
-        if record >= len(factors):
-            record -= len(factors)
-            continue
-        for use in uses:
-            g = use.outputs[record].double()
-            for name in _parameters(use):
-                factor = float(factors[record, groups[name]])
-                if factor == 0:
-                    continue
-                unit = Fraction(grid.unit(groups[name]))
-                exponent = grid.exponents[groups[name]]
-                if isinstance(use, LinearUse) and name == use.weight:
-                    a = use.inputs[record].double()
-                    e = int(exponents_of(a.square().sum().view(1)))
-                    if e < -90:
-                        continue
-                    left, right = grid.split(len(a), len(g))
-                    a_whole = [int(v * 2.0 ** (left - e)) for v in a.tolist()]
-                    g_whole = [
-                        int(v * (factor * 2.0 ** (e + right - exponent))) for v in g.tolist()
-                    ]
-                    found[name] = [unit * p * q for p in g_whole for q in a_whole]
-                    continue
-                whole = [unit * int(v * (factor / float(unit))) for v in g.tolist()]
-                if isinstance(use, LinearUse):
-                    found[name] = whole
-                    continue
-                table = [Fraction(0)] * len(found[name])
-                for token in use.tokens[record].tolist():
-                    for i, value in enumerate(whole if token != use.padding else ()):
-                        table[token * len(whole) + i] += value
-                found[name] = table
-        break
-    return [value for name, _ in _sizes(engine) for value in found[name]]
-
-
-def _sizes(engine: ExactEngine) -> list[tuple[str, int]]:
-    return list(zip(engine.layout.names, engine.layout.sizes, strict=True))
-
-
-def _parameters(use: Use) -> list[str]:
-    if isinstance(use, BagUse):
-        return [use.table]
-    return [name for name in (use.weight, use.bias) if name is not None]
-
-
-def assert_within_bounds(contributed: list[Fraction], engine: ExactEngine) -> None:
-    """Σ shares·(‖group‖/bound)² ≤ 1, in rational numbers."""
-    squares = [Fraction(0)] * len(engine.rule.bounds)
-    start = 0
-    for end, group in zip(engine.layout.ends, engine.layout.groups, strict=True):
-        squares[group] += sum((v * v for v in contributed[start:end]), Fraction(0))
-        start = end
-    spent = Fraction(0)
-    for square, bound, share in zip(squares, engine.rule.bounds, engine.rule.shares, strict=True):
-        assert square <= Fraction(bound) ** 2
-        spent += Fraction(share) * square / Fraction(bound) ** 2
-    assert spent <= Fraction(1) + Fraction(1, 10**9)  # shares are floats that add up to one
-
-
-@contextmanager
-def thread_count(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+LINEAR, CHAIN, WORDS = Case(linear), Case(chain), Case(words, (14,), tokens=True)
+WIDE_CHAIN, BAG = Case(wide_chain), Case(bag, (14,), tokens=True)
+CASES = (LINEAR, Case(without_bias), CHAIN, Case(mixed_chain), WIDE_CHAIN, WORDS, BAG)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("levels", [0, 1, 3])
-@pytest.mark.parametrize("make", [*DENSE, *TOKENS])
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_changed_record_moves_the_sum_by_its_own_contributions_alone(
-    make: object, levels: int, threads: int, monkeypatch: pytest.MonkeyPatch
+    case: Case, levels: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert callable(make)
-    torch.manual_seed(1)
-    model, rule, batch = make(), Flat(0.7), batch_for(make)
     with native.limited_to(levels), thread_count(threads):
         for micro_batch in (RECORDS, 4):
-            total, kept = run(model, rule, batch, micro_batch, monkeypatch)
-            before = rows_by_record(kept)
-            own = contribution(model, rule, kept, CHANGED)
-            engine = ExactEngine(model, rule, cross_entropy, RECORDS)
-            assert_within_bounds(own, engine)
-            assert any(own)
-            for name, features in changes(make).items():
-                neighbour = (batch[0].clone(), batch[1].clone())
-                neighbour[0][CHANGED] = features
-                moved, kept_then = run(model, rule, neighbour, micro_batch, monkeypatch)
-                after = rows_by_record(kept_then)
-                others = [r for r in range(RECORDS) if r != CHANGED]
-                assert [after[r] for r in others] == [before[r] for r in others], name
-                then = contribution(model, rule, kept_then, CHANGED)
-                assert_within_bounds(then, engine)
-                expected = [s - a + b for s, a, b in zip(total, own, then, strict=True)]
-                assert moved == expected, name
+            assert_only_own_contributions_move(case, Flat(0.7), micro_batch, monkeypatch)
 
 
-@pytest.mark.parametrize("make", [linear, chain, words])
+@pytest.mark.parametrize("case", [LINEAR, CHAIN, WORDS], ids=str)
 def test_the_sum_is_the_rational_sum_of_all_contributions(
-    make: object, monkeypatch: pytest.MonkeyPatch
+    case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert callable(make)
-    model, rule, batch = make(), Flat(0.7), batch_for(make)
-    total, kept = run(model, rule, batch, RECORDS, monkeypatch)
-    each = [contribution(model, rule, kept, r) for r in range(RECORDS)]
-    assert total == [sum(column, Fraction(0)) for column in zip(*each, strict=True)]
+    assert_sum_of_contributions(case.make(), Flat(0.7), case.batch(), monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -288,15 +118,10 @@ def test_every_rule_bounds_every_contribution(
     rule: ClippingRule, levels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, CLASSES))
-    features, labels = batch_for(linear)
+    features, labels = LINEAR.batch()
     features = features * torch.logspace(-12, 12, RECORDS)[:, None]
     with native.limited_to(levels):
-        total, kept = run(model, rule, (features, labels), RECORDS, monkeypatch)
-        engine = ExactEngine(model, rule, cross_entropy, RECORDS)
-        each = [contribution(model, rule, kept, r) for r in range(RECORDS)]
-    for contributed in each:
-        assert_within_bounds(contributed, engine)
-    assert total == [sum(column, Fraction(0)) for column in zip(*each, strict=True)]
+        assert_sum_of_contributions(model, rule, (features, labels), monkeypatch)
 
 
 def test_sums_do_not_depend_on_order_threads_or_micro_batches() -> None:
@@ -314,12 +139,11 @@ def test_sums_do_not_depend_on_order_threads_or_micro_batches() -> None:
             assert torch.equal(whole, again)
 
 
-@pytest.mark.parametrize("make", [*DENSE[:3], wide_chain, *TOKENS])
+@pytest.mark.parametrize("case", [*CASES[:3], WIDE_CHAIN, WORDS, BAG], ids=str)
 @pytest.mark.parametrize("clip", [0.01, 1.0, 100.0])
-def test_sums_agree_with_the_fast_engine(make: object, clip: float) -> None:
-    assert callable(make)
+def test_sums_agree_with_the_fast_engine(case: Case, clip: float) -> None:
     torch.manual_seed(2)
-    model, batch = make(), batch_for(make)
+    model, batch = case.make(), case.batch()
     exact = ExactEngine(model, Flat(clip), cross_entropy, RECORDS)
     fast = FastEngine(model, Flat(clip), deterministic=True)
     found = exact.clipped_sum(cross_entropy, [batch], 1).vector
@@ -385,8 +209,13 @@ def test_layers_without_a_proof_are_named() -> None:
     hooked = nn.Linear(3, 3)
     hooked.register_forward_hook(lambda module, given, output: output)
     for model, layer, reason in (
-        (nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), "1", "LayerNorm"),
-        (nn.Sequential(nn.Sequential(nn.Conv1d(1, 1, 1))), "0.0", "Conv1d"),
+        (nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), "1", "BatchNorm1d"),
+        (nn.Sequential(nn.Sequential(nn.Conv3d(1, 1, 1))), "0.0", "Conv3d"),
+        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "1", "BatchNorm2d"),
+        (nn.Sequential(nn.Flatten(), nn.LSTM(3, 3)), "1", "LSTM"),
+        (nn.MultiheadAttention(4, 2), "", "MultiheadAttention"),
+        (nn.Sequential(nn.MaxPool2d(2, return_indices=True), nn.Linear(3, 3)), "0", "MaxPool2d"),
+        (nn.InstanceNorm2d(3, affine=True, track_running_stats=True), "", "InstanceNorm2d"),
         (nn.Sequential(tied, tied), "1", "twice"),
         (nn.Sequential(nn.Linear(3, 3), nn.ReLU(), tied, nn.Tanh(), hooked), "4", "hooks"),
         (nn.Sequential(nn.Flatten(0), nn.Linear(3, 3)), "0", "Flatten"),
@@ -400,8 +229,10 @@ def test_layers_without_a_proof_are_named() -> None:
 def test_records_of_other_shapes_are_refused() -> None:
     engine = ExactEngine(nn.Linear(3, 3), Flat(1.0), cross_entropy, 10)
     engine.check(torch.zeros(1, 3))
-    with pytest.raises(NotRowwiseError, match="3 dimensions"):
+    with pytest.raises(NotRowwiseError, match="scores have 3 dimensions"):
         engine.check(torch.zeros(1, 5, 3))
+    with pytest.raises(NotRowwiseError, match="1 dimensions"):
+        engine.check(torch.zeros(3))
     engine = ExactEngine(words(), Flat(1.0), cross_entropy, 10)
     with pytest.raises(NotRowwiseError, match="tokens"):
         engine.check(torch.zeros(1, 3, dtype=torch.int32))

@@ -54,6 +54,20 @@ def normalised() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.LayerNorm(8), nn.Linear(8, CLASSES))
 
 
+def convolved() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, FEATURES)),
+        nn.Conv1d(1, 2, 3),
+        nn.MaxPool1d(2),
+        nn.Flatten(),
+        nn.Linear(2, CLASSES),
+    )
+
+
+def learned_slopes() -> nn.Module:
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.PReLU(), nn.Linear(8, CLASSES))
+
+
 class Own(Dataset[tuple[Tensor, Tensor]]):
     """The records of a user's own Dataset."""
 
@@ -86,7 +100,11 @@ def test_sums_of_the_best_recipes_are_proven_by_default(recipe: str) -> None:
         (linear, {"method": "dpsgd", "clipping": "automatic"}, "proven", ""),
         (chain, {}, "idealised", "privacy.numerics"),
         (chain, {"numerics": "proven"}, "proven", ""),
-        (normalised, {}, "idealised", "1: LayerNorm"),
+        (normalised, {}, "idealised", "privacy.numerics"),
+        (normalised, {"numerics": "proven"}, "proven", ""),
+        (convolved, {}, "idealised", "privacy.numerics"),
+        (convolved, {"numerics": "proven"}, "proven", ""),
+        (learned_slopes, {}, "idealised", "1: PReLU"),
         (linear, {"engine": "reference"}, "idealised", "run.engine"),
         (linear, {"method": "batch-clipping", "mini_sets": 10}, "idealised", "mini-sets"),
         (linear, {"method": "dpsur", "validation_batch_size": 30}, "proven", ""),
@@ -104,7 +122,7 @@ def test_runs_say_whether_their_sums_are_proven(
 @pytest.mark.parametrize(
     ("model", "settings", "reason"),
     [
-        (normalised, {}, "1: LayerNorm is not among"),
+        (learned_slopes, {}, "1: PReLU is not among"),
         (linear, {"engine": "loop"}, "run.engine is 'loop'"),
         (linear, {"method": "batch-clipping", "mini_sets": 10}, "mini-sets"),
     ],

@@ -15,8 +15,9 @@ from tacit.clipping.contract import (
     LossFunction,
     check_losses,
 )
+from tacit.clipping.exact.building import program_of
 from tacit.clipping.exact.grid import MOST_PARAMETERS, MOST_RECORDS
-from tacit.clipping.exact.rowwise import NotRowwiseError, program_of
+from tacit.clipping.exact.stages.stage import NotRowwiseError
 from tacit.clipping.exact.sums import ExactSum
 from tacit.errors import ModelError, NoProofError
 from tacit.structure import Structure
@@ -31,8 +32,9 @@ class ExactEngine:
     activations, norms and factors keep their bits. Proof: docs/proofs/sums.md.
 
     Args:
-        model: A chain of linear layers and elementwise functions, perhaps on top of an
-            `nn.EmbeddingBag`; `NotRowwiseError` names a layer that is not covered.
+        model: A sequence of linear layers, convolutions, normalisations within records, pooling
+            and elementwise functions, perhaps on top of an `nn.EmbeddingBag`; `NotRowwiseError`
+            names a layer that is not covered.
         rule: How norms become factors.
         loss: The only loss function that is accepted: one that is known to keep rows apart.
         records: The public number of training records, which no step exceeds.
@@ -71,7 +73,7 @@ class ExactEngine:
     def check(self, features: Tensor) -> None:
         """Refuse records of a shape that the proof does not cover; their values play no part."""
         with torch.no_grad():
-            self._program.run(torch.zeros_like(features))
+            self._scores(torch.zeros_like(features))
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -98,15 +100,24 @@ class ExactEngine:
         for batch in batches:
             if len(batch[0]):
                 with torch.no_grad():
-                    total.add(self._program.back(self._output_gradients(batch)))
+                    _, uses = self._program.back(self._output_gradients(batch), input_needed=False)
+                    total.add(uses)
         return ClippedSum(total.vector, self.layout, self.rule.bounds, self.rule.shares)
 
     def _output_gradients(self, batch: Batch) -> Tensor:
-        scores = self._program.run(batch[0])
+        scores = self._scores(batch[0])
         with torch.enable_grad():
             given = scores.detach().requires_grad_()
             losses = check_losses(self._loss(_Given(given), batch), len(batch[0]))
         return torch.autograd.grad(losses, given, torch.ones_like(losses))[0]
+
+    def _scores(self, features: Tensor) -> Tensor:
+        scores = self._program.run(features)
+        if scores.dim() != 2:
+            raise NotRowwiseError(
+                "", f"its scores have {scores.dim()} dimensions, not one row for each record"
+            )
+        return scores
 
 
 class _Given(nn.Module):

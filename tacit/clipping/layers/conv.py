@@ -50,7 +50,7 @@ def convolution(
     elif isinstance(padding, str):
         padding = 0
     geometry = Geometry(steps, spread(padding, dims), gaps, groups)
-    return input, _Convolution(weight, bias, geometry, None, slots)
+    return input, Convolution(weight, bias, geometry, None, slots)
 
 
 def transposed_convolution(
@@ -71,7 +71,7 @@ def transposed_convolution(
     dims = weight.dim() - 2
     steps, pads, gaps = spread(stride, dims), spread(padding, dims), spread(dilation, dims)
     geometry = Geometry(steps, pads, gaps, groups)
-    return input, _Convolution(weight, bias, geometry, spread(output_padding, dims), slots)
+    return input, Convolution(weight, bias, geometry, spread(output_padding, dims), slots)
 
 
 def read_convolution(parameters: Slots, node: Any, met: Sequence[Met | None]) -> ReadMatch | None:
@@ -86,10 +86,10 @@ def read_convolution(parameters: Slots, node: Any, met: Sequence[Met | None]) ->
     geometry = Geometry(stride, padding, dilation, node._saved_groups)
     extra = spread(node._saved_output_padding, dims) if node._saved_transposed else None
     slots = [None if m is None else parameters.whole(m.name) for m in (weight, bias)]
-    return "_saved_input", _Convolution(kernels, None, geometry, extra, slots)
+    return "_saved_input", Convolution(kernels, None, geometry, extra, slots)
 
 
-class _Convolution(Operation):
+class Convolution(Operation):
     """A convolution, or with `extra` output padding a transposed one.
 
     A transposed convolution goes back through a convolution: to its kernels, the output's

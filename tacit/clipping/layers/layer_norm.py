@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.clipping.layers.normalisation import Affine
-from tacit.clipping.layers.operation import Gradients, Match, Placement, Saved
+from tacit.clipping.layers.normalisation import RowNorm
+from tacit.clipping.layers.operation import Match, Saved
 from tacit.clipping.layers.slots import Slot, Slots
 
 
@@ -24,7 +24,7 @@ def layer_norm(
     slots = parameters.resolve(weight, bias)
     if slots is None:
         return None
-    return input, _LayerNorm(tuple(normalized_shape), eps, weight, bias, slots)
+    return input, LayerNorm(tuple(normalized_shape), eps, weight, bias, slots)
 
 
 def rms_norm(
@@ -39,10 +39,10 @@ def rms_norm(
     if slots is None:
         return None
     epsilon = torch.finfo(input.dtype).eps if eps is None else eps
-    return input, _RMSNorm(tuple(normalized_shape), epsilon, weight, None, [*slots, None])
+    return input, RMSNorm(tuple(normalized_shape), epsilon, weight, None, [*slots, None])
 
 
-class _PositionNorm(Affine):
+class _PositionNorm(RowNorm):
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -59,31 +59,33 @@ class _PositionNorm(Affine):
         return x.shape[: x.dim() - self.kept]
 
 
-class _LayerNorm(_PositionNorm):
+class LayerNorm(_PositionNorm):
+    """Layer norm."""
+
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         output, mean, rstd = torch.native_layer_norm(
             x, self.shape, self.weight, self.bias, self.eps
         )
         return output, (mean, rstd)
 
-    def back(
-        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
-    ) -> tuple[Tensor | None, Gradients]:
+    def differentiated(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, own_needed: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         mean, rstd = saved
         input_gradient: Tensor | None = None
         if input_needed:
             input_gradient, _, _ = torch.ops.aten.native_layer_norm_backward(
                 g, x, self.shape, mean, rstd, self.weight, self.bias, [True, False, False]
             )
-        if at is None:
-            return input_gradient, []
-        scale = None
-        if self.weight_slot is not None:
-            scale = at.summed((x - mean).mul_(rstd).mul_(g), self.kept)
-        return input_gradient, self.gradients(scale, at.summed(g, self.kept))
+        if not own_needed:
+            return input_gradient, None, None
+        scale = None if self.weight is None else (x - mean).mul_(rstd).mul_(g)
+        return input_gradient, scale, g
 
 
-class _RMSNorm(_PositionNorm):
+class RMSNorm(_PositionNorm):
+    """RMS norm, which has no shift."""
+
     def run(self, x: Tensor) -> tuple[Tensor, Saved]:
         rstd = (x.square().mean(self._dims, keepdim=True) + self.eps).rsqrt_()
         output = x * rstd
@@ -93,9 +95,9 @@ class _RMSNorm(_PositionNorm):
     def _dims(self) -> list[int]:
         return list(range(-self.kept, 0))
 
-    def back(
-        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
-    ) -> tuple[Tensor | None, Gradients]:
+    def differentiated(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, own_needed: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         (rstd,) = saved
         normalised = x * rstd
         input_gradient: Tensor | None = None
@@ -103,6 +105,4 @@ class _RMSNorm(_PositionNorm):
             slope = g if self.weight is None else g * self.weight
             along = (slope * normalised).mean(self._dims, keepdim=True)
             input_gradient = (slope - normalised * along).mul_(rstd)
-        if at is None:
-            return input_gradient, []
-        return input_gradient, self.gradients(at.summed(normalised.mul_(g), self.kept), None)
+        return input_gradient, normalised.mul_(g) if own_needed else None, None

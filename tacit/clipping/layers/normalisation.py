@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -30,7 +31,7 @@ def group_norm(
     slots = parameters.resolve(weight, bias)
     if slots is None or input.dim() < 2:
         return None
-    return input, _GroupNorm(num_groups, eps, weight, bias, slots)
+    return input, GroupNorm(num_groups, eps, weight, bias, slots)
 
 
 def instance_norm(
@@ -49,7 +50,7 @@ def instance_norm(
     alone = use_input_stats and running_mean is None and running_var is None
     if slots is None or not alone or input.dim() < 3 or math.prod(input.shape[2:]) < 2:
         return None
-    return input, _GroupNorm(input.shape[1], eps, weight, bias, slots)
+    return input, GroupNorm(input.shape[1], eps, weight, bias, slots)
 
 
 def batch_norm(
@@ -103,7 +104,28 @@ class Affine(Operation):
         return found
 
 
-class _GroupNorm(Affine):
+class RowNorm(Affine):
+    """One whose statistics are those of a single row."""
+
+    @abstractmethod
+    def differentiated(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, own_needed: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The input's gradient, and where they are needed those of scale and shift, each with all
+        leading dimensions."""
+
+    def back(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
+    ) -> tuple[Tensor | None, Gradients]:
+        own_needed = at is not None
+        input_gradient, *own = self.differentiated(x, saved, g, input_needed, own_needed)
+        if at is None:
+            return input_gradient, []
+        scale, shift = (None if t is None else at.summed(t, self.kept) for t in own)
+        return input_gradient, self.gradients(scale, shift)
+
+
+class GroupNorm(RowNorm):
     """Backward as if all rows were channels of one: scale and shift gradients stay apart."""
 
     kept = 1
@@ -140,41 +162,30 @@ class _GroupNorm(Affine):
         )
         return output, (mean, rstd)
 
-    def back(
-        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, at: Placement | None
-    ) -> tuple[Tensor | None, Gradients]:
+    def differentiated(
+        self, x: Tensor, saved: Saved, g: Tensor, input_needed: bool, own_needed: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         mean, rstd = saved
-        input_gradient: Tensor | None
         kernels = self._kernels(x)
         if kernels is not None:
-            input_gradient, scale, shift = kernels.group_norm_backward(
-                x, g, self.weight, mean, rstd, input_needed
-            )
-            if at is None:
-                return input_gradient, []
-        elif _is_channels_last(x):
+            return kernels.group_norm_backward(x, g, self.weight, mean, rstd, input_needed)
+        if _is_channels_last(x):
             g = g.contiguous(memory_format=torch.channels_last)
-            input_gradient, scale, shift = _backward_by_image(
-                x, g, self.weight, mean, rstd, input_needed
-            )
-            if at is None:
-                return input_gradient, []
-        else:
-            n, channels = x.shape[:2]
-            input_gradient, scale, shift = self._backward(
-                g.reshape(1, n * channels, -1),
-                x.reshape(1, n * channels, -1),
-                mean.view(1, -1),
-                rstd.view(1, -1),
-                None if self.weight is None else self.weight.repeat(n),
-                [input_needed, at is not None],
-            )
-            if input_gradient is not None and input_needed:
-                input_gradient = input_gradient.view(x.shape)
-            if at is None:
-                return input_gradient, []
-            scale, shift = scale.view(n, channels), shift.view(n, channels)
-        return input_gradient, self.gradients(at.summed(scale, 1), at.summed(shift, 1))
+            return _backward_by_image(x, g, self.weight, mean, rstd, input_needed)
+        n, channels = x.shape[:2]
+        input_gradient, scale, shift = self._backward(
+            g.reshape(1, n * channels, -1),
+            x.reshape(1, n * channels, -1),
+            mean.view(1, -1),
+            rstd.view(1, -1),
+            None if self.weight is None else self.weight.repeat(n),
+            [input_needed, own_needed],
+        )
+        return (
+            input_gradient.view(x.shape) if input_needed else None,
+            scale.view(n, channels) if own_needed else None,
+            shift.view(n, channels) if own_needed else None,
+        )
 
     @staticmethod
     def _kernels(x: Tensor) -> native.Library | None:

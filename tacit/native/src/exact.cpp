@@ -186,15 +186,16 @@ std::int64_t exact_scratch(std::int64_t records, std::int64_t outputs) {
 }
 
 void exact_shift(const Exact &exact, const double *factors, std::int64_t groups,
-                 std::int64_t records) {
+                 std::int64_t records, std::int64_t first, std::int64_t last) {
     const double unit = power_of_two(exact.shift_exponent - exact.bits);
     const double units = power_of_two(exact.bits - exact.shift_exponent);
     for (std::int64_t r = 0; r < records; r++) {
         const double factor = factors[r * groups + exact.shift_column];
         if (factor == 0.0) continue;
         const float *from = exact.g + r * exact.g_stride;
-        for (std::int64_t o = 0; o < exact.outputs; o++)
-            exact.shift[o] += double(std::int64_t(double(from[o]) * (factor * units))) * unit;
+        const double scale = factor * units;
+        for (std::int64_t o = first; o < last; o++)
+            exact.shift[o] += __builtin_trunc(double(from[o]) * scale) * unit;
     }
 }
 

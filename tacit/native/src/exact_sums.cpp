@@ -24,6 +24,19 @@ struct Range {
     std::int64_t first, last, first_column, last_column;
 };
 
+// Elements of a shift that stay in the nearest cache while the records are added to them.
+constexpr std::int64_t kShifted = 1024;
+
+void add_shift(const Kernels &use, std::int32_t threads, const Exact &exact, const double *factors,
+               std::int64_t groups, std::int64_t records) {
+    const std::int64_t blocks = (exact.outputs + kShifted - 1) / kShifted;
+    tacit::share(threads, blocks, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t block = begin; block < end; block++)
+            use.exact_shift(exact, factors, groups, records, block * kShifted,
+                            std::min((block + 1) * kShifted, exact.outputs));
+    }, kRanges);
+}
+
 }  // namespace
 
 extern "C" {
@@ -48,7 +61,7 @@ void tacit_exact_sums(std::int32_t level, std::int32_t threads, const Exact *exa
     std::vector<Range> ranges;
     for (std::int64_t i = 0; i < count; i++) {
         const Exact &exact = exacts[i];
-        if (exact.shift) use.exact_shift(exact, factors, groups, records);
+        if (exact.shift) add_shift(use, threads, exact, factors, groups, records);
         if (!exact.x) continue;
         const std::int64_t lines = (exact.inputs + tacit::kExactColumns - 1) / tacit::kExactColumns;
         const std::int64_t parts = std::min<std::int64_t>(threads, lines);

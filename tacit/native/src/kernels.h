@@ -237,9 +237,9 @@ struct Kernels {
     void (*exact_squares)(const Exact *, std::int64_t count, std::int64_t record, double *squares);
     // Doubles of scratch memory that exact_sum needs.
     std::int64_t (*exact_scratch)(std::int64_t records, std::int64_t outputs);
-    // The sum of the shift over so many records.
+    // Elements first to last of the sum of the shift over so many records.
     void (*exact_shift)(const Exact &, const double *factors, std::int64_t groups,
-                        std::int64_t records);
+                        std::int64_t records, std::int64_t first, std::int64_t last);
     // The sums of outputs first to last and inputs first_column to last_column.
     void (*exact_sum)(const Exact &, const double *factors, std::int64_t groups, std::int64_t first,
                       std::int64_t last, std::int64_t first_column, std::int64_t last_column,

@@ -48,7 +48,8 @@ void outer_sum(const Outer &, const float *, std::int64_t, std::int64_t, std::in
                std::int64_t, float *);
 void exact_squares(const Exact *, std::int64_t, std::int64_t, double *);
 std::int64_t exact_scratch(std::int64_t, std::int64_t);
-void exact_shift(const Exact &, const double *, std::int64_t, std::int64_t);
+void exact_shift(const Exact &, const double *, std::int64_t, std::int64_t, std::int64_t,
+                 std::int64_t);
 void exact_sum(const Exact &, const double *, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                std::int64_t, std::int64_t, std::int64_t, double *);
 void affine(const Affine &, std::int64_t, std::int64_t, float *);
