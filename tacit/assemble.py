@@ -90,7 +90,7 @@ def assemble(
     steps = step_count(recipe, len(records))
     _check_model(model, records, recipe)
     independence = independence_of(
-        model, records, recipe, own_inputs=repeatable and set_pass is None
+        model, records, recipe, own_inputs=repeatable and set_pass is None, own_loop=own_loop
     )
     guard = IndependenceGuard(model, records, recipe, independence, set_pass)
     own_inputs = (

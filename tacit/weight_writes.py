@@ -20,7 +20,7 @@ def weights_unwritten(weights: Sequence[Tensor]) -> Iterator[None]:
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> with weights_unwritten([weight]):
-    ...     weight.data.add_(1.0)
+    ...     _ = weight.data.add_(1.0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     tacit.errors.ModelError: a trained parameter of shape (2,) was written to by a forward pass: ...
     >>> weight.tolist()

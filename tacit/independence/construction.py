@@ -70,8 +70,12 @@ def _traverse(module: nn.Module, name: str, dims: int, layers: _Layers) -> int:
         if own[hooks]:
             raise _Unknown(f"{_named(module, name)} has a hook")
     for parameter in own["_parameters"].values():
-        if parameter is not None and type(parameter) is not nn.Parameter:
+        if parameter is None:
+            continue
+        if type(parameter) is not nn.Parameter:
             raise _Unknown(f"{_named(module, name)} has a parameter of a type of its own")
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise _Unknown(f"{_named(module, name)} has a parameter with a hook")
     ends = dims
     children = own["_modules"]
     if children:

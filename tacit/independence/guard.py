@@ -13,13 +13,13 @@ from tacit.clipping.engines import engine_for
 from tacit.clipping.mini_sets import MiniSetEngine, OwnPass, SetPass, mean_gradient
 from tacit.config import Recipe
 from tacit.data.batches import Records
-from tacit.errors import ArgumentError, ModelError
+from tacit.errors import ArgumentError, MixedRecordsError, ModelError
 from tacit.independence.construction import obstacle
 from tacit.independence.replacements import REPLACEMENTS
 from tacit.independence.rerun import LAST, WAYS_OUT, Alone, Rerun
 from tacit.independence.tiers import CHECK_EVERY, Independence, Tier, Unit
 from tacit.losses import blank_record, check_labels, cross_entropy
-from tacit.method_sections import BatchClippingRecipe
+from tacit.method_sections import BatchClippingRecipe, SanitizationRecipe, SelectiveRecipe
 
 _REMEMBERED_LOSSES = 64
 _MOST_UNITS = 16
@@ -53,6 +53,7 @@ class IndependenceGuard:
         self._alone = _alone(model, recipe, independence, set_pass)
         ceiling = recipe.run.memory_ceiling << 20
         self._rerun = Rerun(model, self._views, ceiling, self._alone)
+        self._evaluates = isinstance(recipe.method, SelectiveRecipe | SanitizationRecipe)
         self._passed: list[LossFunction] = []
 
     def __call__(self, loss: LossFunction, step: int, draw: Callable[[], Iterable[Batch]]) -> None:
@@ -60,6 +61,7 @@ class IndependenceGuard:
         known = any(_same(loss, each) for each in self._passed)
         if not known:
             check_labels(self._records, self._model, loss)
+            self._check_made_once(loss)
         if self.independence is not None:
             if self.independence.tier is Tier.CHECKED:
                 self._check(loss, step, draw, known)
@@ -67,6 +69,19 @@ class IndependenceGuard:
                 self._check_layers(loss)
         if not known:
             self._passed = [*self._passed[1 - _REMEMBERED_LOSSES :], loss]
+
+    def _check_made_once(self, loss: LossFunction) -> None:
+        """Refuse a loss that is made anew around other values, which may come from a batch: such
+        values are constants in a check."""
+        if self.independence is None or self.independence.tier is Tier.ASSUMED:
+            return
+        if any(_made_around_others(loss, earlier) for earlier in self._passed):
+            raise MixedRecordsError(
+                "the loss function was made anew around other values; if they come from a batch,"
+                " records influence each other. Define it once, and compute all that it needs of"
+                " a record from that record, or set assume_independent=True, which the certificate"
+                " will say"
+            )
 
     def check_batch(self, unchanged: bool) -> None:
         """Refuse a batch that was changed outside the library, unless independence is assumed."""
@@ -102,14 +117,19 @@ class IndependenceGuard:
             found = next((b for b in draw() if self._rerun.can_compare(b)), None)
             batch = found or self._first_records(self._batch_size)
         if known:
-            self._rerun.compare(loss, batch, [REPLACEMENTS[turn % len(REPLACEMENTS)]], turn)
+            kinds = [REPLACEMENTS[turn % len(REPLACEMENTS)]]
+            self._rerun.compare(loss, batch, kinds, turn)
+            if self._evaluates:
+                self._rerun.compare(loss, batch, kinds, turn, evaluation=True)
             return
+        if self._alone is not None:
+            self._rerun.compare_moved(loss, batch)
         self._rerun.compare(loss, batch, REPLACEMENTS, turn)
         self._rerun.compare(loss, batch, REPLACEMENTS, LAST)
+        if self._evaluates:
+            self._rerun.compare(loss, batch, REPLACEMENTS, LAST, evaluation=True)
         if self._alone is None:
             self._rerun.compare_alone(loss, batch)
-        else:
-            self._rerun.compare_moved(loss, batch)
 
     def _units(self, draw: Callable[[], Iterable[Batch]], alone: Alone) -> Batch:
         """A few whole units of the step's batches; the first records where the step has too few."""
@@ -157,6 +177,17 @@ def _alone(
     rows = views * (recipe.training.batch_size // recipe.method.mini_sets)
     own = mean_gradient if set_pass is None else OwnPass(set_pass)
     return Alone(unit.value, rows, lambda rule: MiniSetEngine(model, rule, own), cut=True)
+
+
+def _made_around_others(one: LossFunction, other: LossFunction) -> bool:
+    """Whether two functions have the same code around different values."""
+    cells, others = (getattr(each, "__closure__", None) or () for each in (one, other))
+    defaults, more = (getattr(each, "__defaults__", None) or () for each in (one, other))
+    if getattr(one, "__code__", one) is not getattr(other, "__code__", other):
+        return False
+    held = [*(cell.cell_contents for cell in cells), *defaults]
+    held_before = [*(cell.cell_contents for cell in others), *more]
+    return any(a is not b for a, b in zip(held, held_before, strict=True))
 
 
 def _same(one: LossFunction, other: LossFunction) -> bool:

@@ -56,6 +56,15 @@ class Replacement:
             vocabulary: Valid values of the first part where it holds whole numbers. Those of
                 further parts are taken for masks.
         """
+        replaced = self.everywhere(batch, turn, vocabulary)
+        if not self.blank_labels:
+            replaced[-1][:] = batch[-1][kept][:1]
+        for rows, real in zip(replaced, batch, strict=True):
+            rows[kept] = real[kept]
+        return replaced
+
+    def everywhere(self, batch: Batch, turn: int, vocabulary: Vocabulary) -> Batch:
+        """Public rows in the shape of the batch, their labels blank."""
         *features, labels = batch
         parts = []
         for index, part in enumerate(features):
@@ -64,13 +73,8 @@ class Replacement:
                 rows = self.floats(shape, turn)
             else:
                 rows = self.tokens(shape, turn, Vocabulary(2, 0) if index else vocabulary)
-            parts.append(rows.to(part))
-        own = labels[kept][:1]
-        parts.append((torch.zeros_like(own) if self.blank_labels else own).expand_as(labels))
-        replaced = tuple(rows.clone() for rows in parts)
-        for rows, real in zip(replaced, batch, strict=True):
-            rows[kept] = real[kept]
-        return replaced
+            parts.append(rows.to(part).clone())
+        return (*parts, torch.zeros_like(labels))
 
 
 def _ladder(indices: Tensor) -> Tensor:
@@ -90,6 +94,11 @@ def _blank(shape: tuple[int, ...], turn: int) -> Tensor:
 def _alike(shape: tuple[int, ...], turn: int) -> Tensor:
     row = torch.sin(torch.arange(1 + turn, 1 + turn + math.prod(shape[1:])).float())
     return row.view(1, *shape[1:]).expand(shape)
+
+
+def _normal(shape: tuple[int, ...], turn: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1 + abs(turn))
+    return torch.randn(shape, generator=generator)
 
 
 def _large_elements(shape: tuple[int, ...], turn: int) -> Tensor:
@@ -141,10 +150,13 @@ def _one_length(shape: tuple[int, ...], turn: int, vocabulary: Vocabulary) -> Te
     return _padded(shape, turn, vocabulary, torch.full((shape[0],), (turn + 1) % (longest + 1)))
 
 
+MADE_UP = Replacement("made-up", _normal, _words)
+"""Rows like ordinary records, to show to a model before any real one."""
+EXTREME = Replacement("extreme values or every padding length", _large_elements, _every_length)
 REPLACEMENTS = (
     Replacement("blank", _blank, _all_padding, blank_labels=True),
     Replacement("repeated", _alike, _full),
-    Replacement("extreme values or every padding length", _large_elements, _every_length),
+    EXTREME,
     Replacement("extreme rows or one padding length", _large_rows, _one_length),
     Replacement("non-finite values or every token", _not_finite, _words, finite=False),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,13 @@ from tacit.clipping.contract import (
 from tacit.clipping.fast import DEFAULT_MEMORY_CEILING, FastEngine
 from tacit.clipping.layers.world import World
 from tacit.errors import MixedRecordsError, ModelError
-from tacit.independence.replacements import Replacement, Vocabulary
+from tacit.independence.replacements import (
+    EXTREME,
+    MADE_UP,
+    REPLACEMENTS,
+    Replacement,
+    Vocabulary,
+)
 from tacit.models.sanitization import SanitizationLayer
 from tacit.structure import Structure
 from tacit.weight_writes import weights_unwritten
@@ -49,6 +56,8 @@ _REMEMBERED = (
     " alone, or, if you know that records are independent, set assume_independent=True, which the"
     " certificate will say"
 )
+_What = Literal["loss", "gradient"]
+_Computation = Callable[[Batch, World], Tensor]
 LAST = -1
 _ROTATION = 7919
 """A prime that is larger than most batches: the record that stays is another one in every turn."""
@@ -106,9 +115,19 @@ class Rerun:
         return bool(batch) and len(batch[0]) > self._rows
 
     def compare(
-        self, loss: LossFunction, batch: Batch, replacements: Sequence[Replacement], turn: int
+        self,
+        loss: LossFunction,
+        batch: Batch,
+        replacements: Sequence[Replacement],
+        turn: int,
+        *,
+        evaluation: bool = False,
     ) -> None:
         """Raise MixedRecordsError where a record's loss or gradient changes with its company.
+
+        Every kind of rows meets random numbers of its own. Made-up rows are shown first, so that
+        what a model or loss keeps of the first batch it sees is public, and last again: nothing may
+        have been kept of the rows in between.
 
         Args:
             loss: Returns one loss per row.
@@ -116,32 +135,32 @@ class Rerun:
             replacements: Kinds of public rows, tried one after the other.
             turn: Number of the check, which decides what record stays; `LAST` for the last one,
                 which alone shows mixing with records before it.
+            evaluation: Compare losses of the model in evaluation mode, and no gradients.
         """
         vocabulary = Vocabulary.of(self._model)
         record = self._kept_record(batch, turn, vocabulary)
         kept = slice(record * self._rows, (record + 1) * self._rows)
-        replaced = [(kind, kind.around(batch, kept, turn, vocabulary)) for kind in replacements]
-        with self._undisturbed() as world:
-            first = self._engine is None
-
-            def loss_of(some: Batch) -> Tensor:
-                return self._losses(loss, some, world)[kept].clone()
-
-            def gradient_of(some: Batch) -> Tensor:
-                return self._gradient(loss, some, record, world)
-
-            computed = [("loss", loss_of), ("gradient", gradient_of)][bool(self._alone) :]
-            for what, compute in computed:
-                if first and what == "gradient":
-                    compute(batch)  # algorithms are chosen in the first pass
-                real = compute(batch)
-                for kind, others in replaced:
-                    found = _attempted(compute, others, kind)
+        made_up = MADE_UP.everywhere(batch, turn, vocabulary)
+        computed: list[_What] = [] if self._alone else ["loss"]
+        computed += [] if evaluation else ["gradient"]
+        for what in computed:
+            compute = self._computation(what, loss, kept, record)
+            first = self._engine is None and what == "gradient"
+            with self._undisturbed(evaluation=evaluation) as world:
+                if first:
+                    compute(made_up, world)  # algorithms are chosen in the first pass
+                shown = compute(made_up, world)
+            for number, kind in enumerate(replacements):
+                others = kind.around(batch, kept, turn, vocabulary)
+                seed = len(REPLACEMENTS) * abs(turn) + number + 1
+                with self._undisturbed(seed=seed, evaluation=evaluation) as world:
+                    real = compute(batch, world)
+                    found = _attempted(compute, others, world, kind)
                     if found is None or _agree(found, real, kind.finite or what == "loss"):
                         continue
                     if self._alone:
                         raise MixedRecordsError(_REMEMBERED.format(unit=self._alone.unit))
-                    if not _equal(compute(batch), real):
+                    if not _equal(compute(batch, world), real):
                         raise ModelError(_NOT_REPEATABLE)
                     seen = self._first_difference(loss, (batch, others), kept, world)
                     raise MixedRecordsError(
@@ -149,8 +168,19 @@ class Rerun:
                         f" replaced ({kind.name}), first seen in {seen}: no record's influence can"
                         f" be bounded; {WAYS_OUT}"
                     )
-                if not _equal(compute(batch), real):
+            with self._undisturbed(evaluation=evaluation) as world:
+                if not _equal(compute(made_up, world), shown):
+                    if self._alone:
+                        raise MixedRecordsError(_REMEMBERED.format(unit=self._alone.unit))
                     raise ModelError(_NOT_REPEATABLE)
+
+    def _computation(
+        self, what: _What, loss: LossFunction, kept: slice, record: int
+    ) -> _Computation:
+        """Computes the kept record's loss, or its gradient."""
+        if what == "loss":
+            return lambda some, world: self._losses(loss, some, world)[kept].clone()
+        return lambda some, world: self._gradient(loss, some, record, world)
 
     def compare_alone(self, loss: LossFunction, batch: Batch) -> None:
         """Raise MixedRecordsError where the first or last record's loss changes when all others
@@ -188,12 +218,21 @@ class Rerun:
         """Raise MixedRecordsError where a unit's gradient changes with its place in the batch.
 
         What a model remembers of calls under vmap is kept place by place, so that a unit that
-        stays where it is meets its own memory only. Up to rounding, and dropout is off; units that
-        draw other random numbers cannot be compared so, and pass.
+        stays where it is meets its own memory only; extreme rows are shown to the second place, and
+        ordinary ones to the first. To be called before `compare`, which shows them to all. Up to
+        rounding, and dropout is off; units that draw other random numbers cannot be compared so,
+        and pass.
         """
         assert self._alone is not None
         moved = tuple(part.roll(self._rows, 0) for part in batch)
+        vocabulary = Vocabulary.of(self._model)
+        second = slice(self._rows, 2 * self._rows)
+        extreme = EXTREME.everywhere(batch, 0, vocabulary)
+        shown = MADE_UP.everywhere(batch, 0, vocabulary)
+        for rows, others in zip(shown, extreme, strict=True):
+            rows[second] = others[second]
         with self._undisturbed(dropout=False) as world:
+            self._gradient(loss, shown, 0, world)
             before = self._gradient(loss, batch, 0, world)
             if world.random_numbers_drawn:
                 return
@@ -234,16 +273,18 @@ class Rerun:
             return check_losses(loss(self._model, batch), len(batch[0]))
 
     @contextmanager
-    def _undisturbed(self, dropout: bool = True) -> Iterator[World]:
-        """The model in training mode without noise on activations; restored at the end, its
-        weights too, and refused if a pass has written to them."""
+    def _undisturbed(
+        self, *, dropout: bool = True, evaluation: bool = False, seed: int = 0
+    ) -> Iterator[World]:
+        """The model in training mode, or in evaluation mode, without noise on activations; restored
+        at the end, its weights too, and refused if a pass has written to them."""
         modes = [(module, module.training) for module in self._model.modules()]
         self._structure = self._structure.current()
         trained = [p for p in self._model.parameters() if p.requires_grad]
         with weights_unwritten(trained), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+            torch.default_generator.manual_seed(seed)
             world = World(self._structure)
-            self._model.train()
+            self._model.train(not evaluation)
             for module in self._model.modules():
                 if isinstance(module, SanitizationLayer) or (
                     not dropout and isinstance(module, nn.modules.dropout._DropoutNd)
@@ -282,11 +323,11 @@ class Rerun:
 
 
 def _attempted(
-    compute: Callable[[Batch], Tensor], batch: Batch, kind: Replacement
+    compute: _Computation, batch: Batch, world: World, kind: Replacement
 ) -> Tensor | None:
     """What is computed among public rows; None where a model refuses values that no record has."""
     try:
-        return compute(batch)
+        return compute(batch, world)
     except ModelError:
         raise
     except (RuntimeError, ValueError, IndexError, ArithmeticError) as error:

@@ -79,6 +79,10 @@ _CHECKED = (
 _ITEMS = (
     ". A record is what the Dataset returns for its index, which must not depend on other records"
 )
+_OWN_LOOP = (
+    ". The loop was the user's own: it is assumed that nothing it reads from a batch reaches the"
+    " model or the loss, but through the batch they are given"
+)
 _ASSUMED = (
     "NOT CHECKED. The guarantee holds only if no record's loss or gradient depends on another"
     " record of its batch; the run was told to assume so (assume_independent)"
@@ -86,7 +90,12 @@ _ASSUMED = (
 
 
 def independence_of(
-    model: nn.Module, records: Records, recipe: Recipe, *, own_inputs: bool
+    model: nn.Module,
+    records: Records,
+    recipe: Recipe,
+    *,
+    own_inputs: bool,
+    own_loop: bool = False,
 ) -> Independence | None:
     """The best tier that holds; None for a method without a guarantee.
 
@@ -95,11 +104,13 @@ def independence_of(
         records: Training records; only their shape is looked at.
         recipe: Method, engine and `privacy.assume_independent`.
         own_inputs: Whether loss, batches and passes are the library's own throughout.
+        own_loop: Whether batches pass through a loop of the user's own.
     """
     across = recipe.method.layers_across_records(recipe.training.batch_size)
     if across == "free":
         return None
     items = _ITEMS if isinstance(records, DatasetRecords) else ""
+    items += _OWN_LOOP if own_loop else ""
     if recipe.privacy.assume_independent:
         return Independence(Tier.ASSUMED, _ASSUMED + items)
     sets = across == "sealed"

@@ -145,7 +145,7 @@ def _release_part_(x: Values, part: Run, words: Words) -> NDArray[np.intp]:
     steps, decided = _by_tail(
         x[places].astype(np.float64), grid, folded[places], signed[places] < 0
     )
-    total = n + k.astype(n.dtype)
+    total = n + k.astype(n.dtype) + n.dtype.type(0)  # no −0, whose sign would be that of x
     total[places] = steps.astype(n.dtype)
     kept = x[places[~decided]]
     np.multiply(total, x.dtype.type(part.factor), out=x)
@@ -182,7 +182,7 @@ def _by_tail(
             is_below = low > above * (1 + error)
             is_above = (lower == 0) | (high < below * (1 - error))
             decided = near & is_below & is_above
-            return n + np.where(negative, -k, k), decided
+            return n + np.where(negative, -k, k) + 0.0, decided
 
 
 def _guess(u: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -193,3 +193,17 @@ def test_settling_writes_only_what_was_left_open() -> None:
     assert values[1] == 7.0
     assert values[0] == pytest.approx((0.25 + size) / 4, abs=1e-2)
     assert values[2] == pytest.approx((-0.5 + size) / 4, abs=1e-2)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("x", [-0.0, -1e-9, -1e-3, 1e-3])
+def test_zero_is_released_without_a_sign(x: float, dtype: torch.dtype, levels: int) -> None:
+    """−0 came out only where the sum was negative, whatever the noise: one bit of the sum."""
+    count = 100_000
+    with native.limited_to(levels):
+        released = RandomSource.from_seed(3).perturb_(
+            torch.full((count,), x, dtype=dtype), "zero", 0, [count], [1.0], 2.0
+        )
+    zeros = released[released == 0]
+    assert len(zeros) > 50 and not torch.signbit(zeros).any()

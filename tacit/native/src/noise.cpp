@@ -124,7 +124,8 @@ inline bool settle(const Run &run, const float *__restrict z, std::int64_t count
         const float k = nearest(v);
         const float off = __builtin_fabsf(v - k) + run.slope * __builtin_fabsf(z[i]);
         const bool decided = off <= run.limit;
-        vector[i] = decided ? (n + Number(k)) * factor : x;
+        // Adding zero makes -0 positive: its sign would be that of x, whatever the noise.
+        vector[i] = decided ? (n + Number(k) + Number(0)) * factor : x;
         open[i] = decided ? 0 : 1;
         any |= open[i];
     }

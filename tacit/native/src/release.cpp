@@ -69,7 +69,7 @@ bool decided(const Tail &tail, std::uint32_t word, double t, double ratio, doubl
         } else if (low > below * (1 + tail.error)) {
             k -= 1;
         } else {
-            found = n + (negative ? -k : k);
+            found = n + (negative ? -k : k) + 0.0;  // no -0, whose sign would be that of t
             return low > above * (1 + tail.error) && high < below * (1 - tail.error);
         }
     }
