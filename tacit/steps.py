@@ -6,7 +6,7 @@ This is the lower level for people's own loops, and what `tacit.fit` itself driv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
 import torch
@@ -165,11 +165,19 @@ class Steps:
             _reseed(self._source.torch_seed("dropout", step), self.state.model)
             self.state.model.train()
             drawn = self.method.draw(step) if batches is None else batches
-            self.method.step(step, loss, drawn)
+            self._step(step, loss, drawn)
         if self.method.updated and self.state.average is not None:
             self.state.average.update(self.state.model, step)
         self.state.step = step + 1
         self._interrupted = False
+
+    def _step(self, step: int, loss: LossFunction, drawn: Iterable[Batch]) -> None:
+        """The method's step. Where it sees records mix, the ledger says so."""
+        try:
+            self.method.step(step, loss, drawn)
+        except MixedRecordsError:
+            self.ledger.append("mixed", {"step": step})
+            raise
 
     def _check(self, loss: LossFunction, step: int, batches: tuple[Batch, ...] | None) -> None:
         """Refuse a loss or model that mixes records. If steps were taken before, their charges did

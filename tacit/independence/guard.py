@@ -13,7 +13,8 @@ from tacit.clipping.engines import engine_for
 from tacit.clipping.mini_sets import MiniSetEngine, OwnPass, SetPass, mean_gradient
 from tacit.config import Recipe
 from tacit.data.batches import Records
-from tacit.errors import ArgumentError, MixedRecordsError, ModelError
+from tacit.errors import ArgumentError, ModelError
+from tacit.independence.constants import LossConstants
 from tacit.independence.construction import obstacle
 from tacit.independence.replacements import REPLACEMENTS
 from tacit.independence.rerun import LAST, WAYS_OUT, Alone, Rerun
@@ -55,33 +56,21 @@ class IndependenceGuard:
         self._rerun = Rerun(model, self._views, ceiling, self._alone)
         self._evaluates = isinstance(recipe.method, SelectiveRecipe | SanitizationRecipe)
         self._passed: list[LossFunction] = []
+        self._constants = LossConstants()
 
     def __call__(self, loss: LossFunction, step: int, draw: Callable[[], Iterable[Batch]]) -> None:
         """Refuse `loss` for step `step` on the batches that `draw` returns."""
         known = any(_same(loss, each) for each in self._passed)
         if not known:
             check_labels(self._records, self._model, loss)
-            self._check_made_once(loss)
         if self.independence is not None:
             if self.independence.tier is Tier.CHECKED:
+                self._constants.check(loss)
                 self._check(loss, step, draw, known)
             elif self.independence.by_layers:
                 self._check_layers(loss)
         if not known:
             self._passed = [*self._passed[1 - _REMEMBERED_LOSSES :], loss]
-
-    def _check_made_once(self, loss: LossFunction) -> None:
-        """Refuse a loss that is made anew around other values, which may come from a batch: such
-        values are constants in a check."""
-        if self.independence is None or self.independence.tier is Tier.ASSUMED:
-            return
-        if any(_made_around_others(loss, earlier) for earlier in self._passed):
-            raise MixedRecordsError(
-                "the loss function was made anew around other values; if they come from a batch,"
-                " records influence each other. Define it once, and compute all that it needs of"
-                " a record from that record, or set assume_independent=True, which the certificate"
-                " will say"
-            )
 
     def check_batch(self, unchanged: bool) -> None:
         """Refuse a batch that was changed outside the library, unless independence is assumed."""
@@ -177,17 +166,6 @@ def _alone(
     rows = views * (recipe.training.batch_size // recipe.method.mini_sets)
     own = mean_gradient if set_pass is None else OwnPass(set_pass)
     return Alone(unit.value, rows, lambda rule: MiniSetEngine(model, rule, own), cut=True)
-
-
-def _made_around_others(one: LossFunction, other: LossFunction) -> bool:
-    """Whether two functions have the same code around different values."""
-    cells, others = (getattr(each, "__closure__", None) or () for each in (one, other))
-    defaults, more = (getattr(each, "__defaults__", None) or () for each in (one, other))
-    if getattr(one, "__code__", one) is not getattr(other, "__code__", other):
-        return False
-    held = [*(cell.cell_contents for cell in cells), *defaults]
-    held_before = [*(cell.cell_contents for cell in others), *more]
-    return any(a is not b for a, b in zip(held, held_before, strict=True))
 
 
 def _same(one: LossFunction, other: LossFunction) -> bool:

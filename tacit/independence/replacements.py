@@ -152,6 +152,8 @@ def _one_length(shape: tuple[int, ...], turn: int, vocabulary: Vocabulary) -> Te
 
 MADE_UP = Replacement("made-up", _normal, _words)
 """Rows like ordinary records, to show to a model before any real one."""
+LARGE = _LADDER // 2
+"""A number of a check in which the first rows of `EXTREME` are large."""
 EXTREME = Replacement("extreme values or every padding length", _large_elements, _every_length)
 REPLACEMENTS = (
     Replacement("blank", _blank, _all_padding, blank_labels=True),

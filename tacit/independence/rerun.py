@@ -29,6 +29,7 @@ from tacit.clipping.layers.world import World
 from tacit.errors import MixedRecordsError, ModelError
 from tacit.independence.replacements import (
     EXTREME,
+    LARGE,
     MADE_UP,
     REPLACEMENTS,
     Replacement,
@@ -227,17 +228,19 @@ class Rerun:
         moved = tuple(part.roll(self._rows, 0) for part in batch)
         vocabulary = Vocabulary.of(self._model)
         second = slice(self._rows, 2 * self._rows)
-        extreme = EXTREME.everywhere(batch, 0, vocabulary)
-        shown = MADE_UP.everywhere(batch, 0, vocabulary)
-        for rows, others in zip(shown, extreme, strict=True):
+        made_up = MADE_UP.everywhere(batch, 0, vocabulary)
+        extreme = tuple(part.clone() for part in made_up)
+        for rows, others in zip(extreme, EXTREME.everywhere(batch, LARGE, vocabulary), strict=True):
             rows[second] = others[second]
         with self._undisturbed(dropout=False) as world:
-            self._gradient(loss, shown, 0, world)
-            before = self._gradient(loss, batch, 0, world)
+            shown = self._gradient(loss, made_up, 0, world)
             if world.random_numbers_drawn:
                 return
+            self._gradient(loss, extreme, 0, world)
+            again = self._gradient(loss, made_up, 0, world)
+            before = self._gradient(loss, batch, 0, world)
             after = self._gradient(loss, moved, 1, world)
-        if not _agree(after, before, exactly=False):
+        if not (_equal(again, shown) and _agree(after, before, exactly=False)):
             raise MixedRecordsError(_REMEMBERED.format(unit=self._alone.unit))
 
     def _kept_record(self, batch: Batch, turn: int, vocabulary: Vocabulary) -> int:

@@ -381,3 +381,41 @@ def test_a_loss_that_remembers_is_found(tmp_path: Path) -> None:
 
     with pytest.raises(MixedRecordsError, match="keep something of one call"):
         tacit.fit(_network(), vectors(200), loss=scaled, engine="loop", out=tmp_path, **_SETTINGS)
+
+
+@pytest.mark.parametrize("where", ["closure", "global"])
+def test_a_loss_around_statistics_of_the_batch_stops_a_loop_of_ones_own(
+    where: str, tmp_path: Path
+) -> None:
+    steps = tacit.PrivateSteps(_network(), vectors(200), out=tmp_path / "run", **_SETTINGS)
+    namespace: dict[str, object] = {"rows": rows}
+    if where == "global":
+        exec(
+            "def centred(model, batch): return rows(model, (batch[0] - mean, batch[1]))", namespace
+        )
+    with pytest.raises(MixedRecordsError, match="uses another 'mean'"):
+        for batch in steps:
+            mean = batch[0].mean(0)
+            namespace["mean"] = mean
+            loss = namespace.get("centred") or (
+                lambda model, b: rows(model, (b[0] - mean, b[1]))  # noqa: B023
+            )
+            steps.step(loss)  # type: ignore[arg-type]
+    assert _kinds(tmp_path / "run") == ["promise", "charge", "mixed"]
+
+
+def test_mixing_that_is_seen_within_a_step_is_in_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = tacit.PrivateSteps(_network(), vectors(200), out=tmp_path / "run", **_SETTINGS)
+    next(iter(steps))
+
+    def seen(*_: object) -> None:
+        raise MixedRecordsError("seen")
+
+    monkeypatch.setattr(steps._steps.method, "step", seen)
+    with pytest.raises(MixedRecordsError):
+        steps.step(rows)
+    assert _kinds(tmp_path / "run") == ["promise", "charge", "mixed"]
+    with pytest.raises(LedgerError, match="influence each other"):
+        certificate.issue(ledger.read(tmp_path / "run" / "ledger.jsonl"))
