@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -155,9 +156,10 @@ def test_every_step_is_paid_on_disk_before_it_is_taken(path: Path) -> None:
     assert it.steps.remaining == 0 and it.steps.whole and not it.steps.stopped
     expected = events.counted(events.gaussian(1.0 + t) for t in range(PROMISED))
     assert events.leaves(it.steps.spent()) == events.leaves(expected)
+    it.method.most = 2 * PROMISED
     with pytest.raises(BudgetError, match="promised steps are taken"):
         it.steps.advance(no_loss)
-    assert len(it.seen) == PROMISED
+    assert len(it.seen) == PROMISED == len(charges(path))
 
 
 def test_a_step_sees_the_records_that_the_method_drew_and_trains(path: Path) -> None:
@@ -234,6 +236,12 @@ def test_steps_before_the_state_are_not_paid_twice_over(path: Path) -> None:
     """Charges for steps that are in the state already leave nothing to repeat."""
     it = made(path, *((t, 0, 1.0 + t) for t in range(3)), step=3)
     assert it.steps.remaining == 2
+
+
+@pytest.mark.parametrize("step", range(PROMISED + 2))
+def test_no_step_lies_beyond_the_last_one_whatever_was_charged(path: Path, step: int) -> None:
+    it = made(path, step=step)
+    assert it.steps.remaining == max(0, PROMISED - step)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5])
@@ -381,6 +389,41 @@ def test_an_empty_draw_is_an_empty_batch_and_a_step(
         it.steps.step(no_loss, batch if it.steps.state.step else None)
     assert len(charges(path)) == PROMISED and it.seen[0][1] == []
     assert it.guard.unchanged == [True] * (PROMISED - 1)
+
+
+def test_many_micro_batches_are_compared_one_by_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = made(path)
+    pieces = [(torch.full((1, 2), float(i)), torch.zeros(1)) for i in range(300)]
+    monkeypatch.setattr(it.method, "draw", lambda step: iter(pieces))
+    batch = next(iter(it.steps))
+    it.steps.step(no_loss, batch)
+    assert it.guard.unchanged == [True] and len(it.seen[0][1]) == 300
+
+
+def test_micro_batches_of_unlike_parts_are_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = made(path)
+    pieces = [(ROWS, ROWS[:, 0]), (ROWS,)]
+    monkeypatch.setattr(it.method, "draw", lambda step: iter(pieces))
+    with pytest.raises(ValueError, match="shorter"):
+        next(iter(it.steps))
+
+
+def test_only_generators_that_a_model_can_draw_from_are_seeded(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeding every kind of device takes as long as a step."""
+    it, seeded = made(path), []
+    monkeypatch.setattr("torch.manual_seed", seeded.append)
+    it.steps.advance(no_loss)
+    assert seeded == []
+    it.steps.state.model.register_parameter("far", nn.Parameter(torch.zeros(1, device="meta")))
+    monkeypatch.setattr(it.steps.fixed, "kept", nullcontext)
+    it.steps.advance(no_loss)
+    assert len(seeded) == 1
 
 
 def test_fixed_state_is_watched(path: Path) -> None:

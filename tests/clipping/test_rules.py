@@ -189,3 +189,10 @@ def test_a_rule_in_force_cannot_be_changed(rule: Any) -> None:
         with pytest.raises(AttributeError):
             setattr(rule, name, 5.0)
     assert rule.bounds == bounds and len({rule, rule}) == 1
+
+
+def test_hundreds_of_groups_are_as_good_as_two() -> None:
+    groups = Groups(tuple((f"layer {i}",) for i in range(300)))
+    assert len(Layerwise(groups, (1.0,) * 300).shares) == 300
+    assert Layerwise(groups, (1.0,) * 300, (1 / 300,) * 300).bounds == (1.0,) * 300
+    assert len(Multiplied(groups, 1.0, (2.0,) * 300).bounds) == 300

@@ -269,9 +269,7 @@ def test_lines_of_another_form_are_refused(path: Path, line: bytes) -> None:
 
 
 @pytest.mark.parametrize(("number", "after"), [(6, None), (8, None), (7, ledger.GENESIS)])
-def test_a_line_that_does_not_follow_is_refused(
-    path: Path, number: int, after: str | None
-) -> None:
+def test_a_line_that_does_not_follow_is_refused(path: Path, number: int, after: str | None) -> None:
     after = after or ledger.read(path)[-1].hash
     extra = json.dumps({"entry": number, "kind": "charge", "after": after})
     path.write_bytes(path.read_bytes() + extra.encode() + b"\n")

@@ -196,7 +196,17 @@ ENDS = np.array([-1.0, -0.25, 0.0, 0.5, 2.0])
 
 @pytest.mark.parametrize(
     ("loss", "cell"),
-    [(-1.5, -1), (-1.0, 0), (-0.3, 0), (-0.25, 1), (0.0, 2), (0.4999, 2), (1.9, 3), (2.0, 4), (9, 4)],
+    [
+        (-1.5, -1),
+        (-1.0, 0),
+        (-0.3, 0),
+        (-0.25, 1),
+        (0.0, 2),
+        (0.4999, 2),
+        (1.9, 3),
+        (2.0, 4),
+        (9, 4),
+    ],
 )
 def test_a_loss_lies_between_two_ends(loss: float, cell: int) -> None:
     found, part = cells(np.array([loss]), ENDS)
@@ -243,7 +253,9 @@ def test_moved_mass_is_where_both_members_keep_theirs() -> None:
 
 
 def test_moved_mass_on_one_point() -> None:
-    found, beyond = moved(np.array([-1.0, 0.0, 1.0]), np.array([0.2, 0.3, 0.5]), np.zeros(1, int), 1)
+    found, beyond = moved(
+        np.array([-1.0, 0.0, 1.0]), np.array([0.2, 0.3, 0.5]), np.zeros(1, int), 1
+    )
     assert found.tolist() == pytest.approx([0.5]) and beyond == 0.5
 
 
