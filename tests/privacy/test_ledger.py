@@ -199,7 +199,7 @@ class HalfWritten:
         self._taken = taken
 
     def write(self, line: bytes) -> int:
-        return self._file.write(line[: self._taken] if self._taken > 0 else line[: self._taken])
+        return self._file.write(line[: self._taken])
 
     def fileno(self) -> int:
         return self._file.fileno()

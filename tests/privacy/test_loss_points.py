@@ -309,7 +309,7 @@ def test_the_parts_of_a_law_are_its_levels() -> None:
     outside = [float(m) for i, m in as_law(whole, 1.0).items() if i in outer]
     points = LEVELS.outside(0)
     top = [*points.tolist(), *(48 + 16 * np.arange(1, 1 + max(0, math.ceil(shift / 2)))).tolist()]
-    rest, beyond = moved_by_definition(
+    rest, _ = moved_by_definition(
         np.array(outer) * 0.125 + shift, np.array(outside), [i * 0.125 for i in top]
     )
     rest[top.index(0)] += math.fsum(whole.mass[inside])
