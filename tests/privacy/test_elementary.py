@@ -87,6 +87,22 @@ def test_a_record_moves_a_sum_twice_as_far_where_another_takes_its_place(
         assert elementary.mu_of(event, relation) is None
 
 
+def test_leaves_of_equal_count_have_one_order() -> None:
+    first, second = (events.composed(each) for each in ([PLAIN, SAMPLED], [SAMPLED, PLAIN]))
+    assert elementary.leaves_of(first) == elementary.leaves_of(second)
+
+
+def test_noise_need_not_be_a_whole_number() -> None:
+    event = events.gaussian(0.7)
+    assert elementary.pairs_of(event, ADD) == (
+        GaussianPair(pytest.approx(0.7), 1.0, 0.0),
+        GaussianPair(pytest.approx(0.7), 0.0, 1.0),
+    )
+    assert elementary.pairs_of(event, REPLACE)[0].sigma == pytest.approx(0.35)
+    found = elementary.divergences_of(event, ADD, ORDERS)
+    assert found.tolist() == pytest.approx([order / (2 * 0.49) for order in ORDERS])
+
+
 @pytest.mark.parametrize("relation", [ADD, ZERO])
 def test_pairs_of_both_directions(relation: Relation) -> None:
     assert elementary.pairs_of(PLAIN, relation) == (

@@ -139,6 +139,7 @@ def test_rounding_of_a_budget_is_on_the_safe_side() -> None:
         found = rdp.divergence_for(order, epsilon, 1e-5)
         if found > 0:
             assert rdp.epsilon_at(order, found, 1e-5) <= epsilon
+            assert converted(order, found, 1e-5) == pytest.approx(epsilon, rel=1e-9)
 
 
 @pytest.mark.parametrize(
