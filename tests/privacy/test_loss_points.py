@@ -148,14 +148,8 @@ def test_all_losses_on_one_side_still_leave_zero_a_point() -> None:
         assert min(level.low, -level.high) == -56 and 0 in (level.low, level.high)
 
 
-@pytest.mark.parametrize(("below", "above"), [(1.0, 1.0), (0.2, 3.0), (3.0, 0.01)])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_points_grow_apart_where_little_mass_is_left(
-    below: float, above: float, stride: int
-) -> None:
-    """By 64 where the mass falls by 64², but never beyond 1/64 of the distance to zero."""
-    step, tail, few = 1e-4, 1e-30, 64
-    pair = Exponential(below, above)
+def assert_levels_follow_the_tails(pair: Exponential, step: float, stride: int) -> Points:
+    tail, few = 1e-30, 64
     points = points_for(pair, step, tail, stride, few)
     assert points.step == step and len(points.levels) > 1
     left, now, inner = 1e-4, stride, (0, 0)
@@ -181,7 +175,24 @@ def test_points_grow_apart_where_little_mass_is_left(
     assert last.high == last.stride * math.ceil(pair.span(tail)[1] / step / last.stride)
     ends = points.index
     assert (np.diff(ends) > 0).all() and 0 in ends
-    assert 2 * len(ends) < (last.high - last.low) / stride
+    return points
+
+
+@pytest.mark.parametrize(("below", "above"), [(1.0, 1.0), (0.2, 3.0), (3.0, 0.01)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_points_grow_apart_where_little_mass_is_left(
+    below: float, above: float, stride: int
+) -> None:
+    """By 64 where the mass falls by 64², but never beyond 1/64 of the distance to zero."""
+    points = assert_levels_follow_the_tails(Exponential(below, above), 1e-4, stride)
+    last = points.levels[-1]
+    assert 2 * len(points.index) < (last.high - last.low) / stride
+
+
+def test_a_level_ends_at_the_first_coarser_point_that_holds_its_mass() -> None:
+    generator = np.random.default_rng(4)
+    for below, above in generator.uniform(0.2, 3.0, (60, 2)):
+        assert_levels_follow_the_tails(Exponential(float(below), float(above)), 0.01, 1)
 
 
 def test_points_stop_growing_apart_once_they_are_few() -> None:
@@ -292,8 +303,12 @@ def test_split_laws_together_dominate_the_whole(seed: int, steps: int) -> None:
         assert true * (1 - 1e-12) <= bound <= 6 * true + 1e-3
 
 
-def test_the_parts_of_a_law_are_its_levels() -> None:
+@pytest.mark.parametrize("heavy", [0.0, 0.9])
+def test_the_parts_of_a_law_are_its_levels(heavy: float) -> None:
+    """Also where the bulk alone is no possible loss, so that the rest must move up."""
     whole = random_law(1)
+    whole.mass[4] += heavy
+    whole.mass[:] *= (1 - whole.infinite) / whole.mass.sum()
     first, second, last = split(whole, LEVELS)
     inside = slice(4, 12)
     bulk = whole.mass[inside] / whole.mass[inside].sum()
@@ -305,6 +320,7 @@ def test_the_parts_of_a_law_are_its_levels() -> None:
     assert set(last.index.tolist()) >= {-32, -16, -8, 0, 16, 32, 48}
     # each level's law but the last is a possible loss once it is shifted, and the rest moves so far
     shift = math.log(math.fsum(bulk * np.exp(-losses_at(first.index, 0.125))))
+    assert (shift > 0) == (heavy > 0)
     outer = [i for i in whole.index.tolist() if not -3 <= i <= 4]
     outside = [float(m) for i, m in as_law(whole, 1.0).items() if i in outer]
     points = LEVELS.outside(0)

@@ -84,6 +84,14 @@ def test_delta_is_at_most_one_also_where_the_sum_overflows() -> None:
     assert far.delta(-0.8) == 1.0 and 0 < far.delta(0.0) < 1
 
 
+@pytest.mark.parametrize("scale", [690.0, 699.6, 699.99])
+def test_factors_close_to_overflow_are_still_exact(scale: float) -> None:
+    """e^scale is far above one, but a loss of 10 under this tilt brings it back."""
+    one = TiltedLaw(np.array([500]), np.ones(1), scale, 0.0, 0.0)
+    expected = -math.expm1(-10.0) * math.exp(scale - 70.5 * 10)
+    assert TiltedTail.of(one, 70.5, STEP).delta(0.0) == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("tilt", [0.3, 2.0, 30.0])
 @pytest.mark.parametrize("delta", [0.01, 1e-5, 1e-14])
 def test_epsilon_is_the_smallest_with_that_delta(tilt: float, delta: float) -> None:
