@@ -27,7 +27,7 @@ def written(stored: dict[str, Any], verdicts: Judged) -> str:
     rows, survivors = [], []
     kinds: Counter[str] = Counter()
     everything = [0] * 4
-    for file, entry in stored["files"].items():
+    for file, entry in sorted(stored["files"].items()):
         numbers = [entry["places"], *(len(entry[k]) for k in ("killed", "timed_out", "survived"))]
         rows.append(_row(f"`{file}`", numbers))
         everything = [a + b for a, b in zip(everything, numbers, strict=True)]

@@ -1,5 +1,6 @@
 """The chain of hashes, write-ahead, and every way to damage a ledger."""
 
+import errno
 import hashlib
 import json
 import os
@@ -210,8 +211,10 @@ def test_a_line_that_was_written_in_part_is_taken_back(path: Path, taken: int) -
     whole = path.read_bytes()
     file: Any = HalfWritten(path, taken)
     book = Ledger(path, ledger.read(path), file)
-    with pytest.raises(RunError, match="only part of the entry"):
+    with pytest.raises(RunError, match="only part of the entry") as raised:
         book.charge(5, 0, EVENT)
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__.errno == errno.ENOSPC
     assert path.read_bytes() == whole and len(book.entries) == 7
 
 
@@ -281,6 +284,9 @@ def test_only_charges_are_spent(path: Path) -> None:
     entries = ledger.read(path)
     assert events.leaves(ledger.spent(entries[:3])) == {EVENT: 2}
     assert events.leaves(ledger.spent([entries[0], entries[-1]])) == {}
+    book = Ledger.resume(path)
+    others = [book.append(kind, {}) for kind in ("abandoned", "charged", "")]
+    assert events.leaves(ledger.spent([*entries, *others])) == {EVENT: 5}
 
 
 def test_a_last_line_is_torn_wherever_it_was_cut(path: Path) -> None:
