@@ -11,8 +11,6 @@ import cosmic_ray.plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 
-from mutation_suite.targets import COST_ONLY
-
 _NEED_ARGUMENTS = ("core/VariableInserter", "core/VariableReplacer")
 
 
@@ -43,17 +41,17 @@ def places(source: str) -> list[tuple[str, int]]:
 def sample(file: str, source: str, most: int, seed: int) -> list[Mutant]:
     """A random sample without replacement of the mutants that can matter, in the order of lines.
 
-    Passed over are mutants that differ in annotations, docstrings, error messages, sizes of caches
-    or the constants of `COST_ONLY` alone, and those that are no Python.
+    Passed over are mutants that differ in annotations, docstrings, texts of errors or sizes of
+    caches alone, and those that are no Python.
     """
     everything = places(source)
-    meaning = _meaning(file, source)
+    meaning = _meaning(source)
     found: dict[str, Mutant] = {}
     for name, occurrence in random.Random(seed).sample(everything, len(everything)):
         if len(found) == most:
             break
         code = mutate_code(source, cosmic_ray.plugins.get_operator(name)(), occurrence)
-        if code is not None and code not in found and _meaning(file, code) not in (meaning, None):
+        if code is not None and code not in found and _meaning(code) not in (meaning, None):
             short = f"{name.removeprefix('core/')}#{occurrence}"
             found[code] = Mutant(file, short, *_difference(source, code), code)
     return sorted(found.values(), key=lambda each: (each.line, each.name))
@@ -61,9 +59,6 @@ def sample(file: str, source: str, most: int, seed: int) -> list[Mutant]:
 
 class _Bare(ast.NodeTransformer):
     """Removes what no result depends on."""
-
-    def __init__(self, cost_only: tuple[str, ...]) -> None:
-        self._cost_only = cost_only
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         node.annotation = None
@@ -76,10 +71,6 @@ class _Bare(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation = ast.Constant(None)
         return self.generic_visit(node)
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
-        names = {each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)}
-        return None if names and names <= {*self._cost_only} else self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -100,10 +91,10 @@ class _Bare(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def _meaning(file: str, source: str) -> str | None:
+def _meaning(source: str) -> str | None:
     """What is left of a file; None where it is no Python, so that no test is needed."""
     try:
-        return ast.dump(_Bare(COST_ONLY.get(file, ())).visit(ast.parse(source)))
+        return ast.dump(_Bare().visit(ast.parse(source)))
     except SyntaxError:
         return None
 

@@ -17,6 +17,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/noise/test_correlated_streams.py",
         "tests/noise/test_correlated.py",
     ),
+    "tacit/noise/sums.py": ("tests/noise/test_sums.py",),
+    "tacit/noise/rounding.py": ("tests/noise/test_rounding.py",),
     "tacit/privacy/ledger.py": ("tests/privacy/test_ledger.py",),
     "tacit/steps.py": ("tests/test_steps.py",),
     "tacit/privacy/rdp.py": ("tests/privacy/test_rdp.py",),
@@ -27,6 +29,3 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tacit/privacy/tilted_tail.py": ("tests/privacy/test_tilted_tail.py",),
     "tacit/privacy/pld.py": ("tests/privacy/test_pld.py",),
 }
-
-COST_ONLY: dict[str, tuple[str, ...]] = {}
-"""Constants that trade time for memory or for tightness, and on which no bound rests."""

@@ -179,6 +179,13 @@ def test_a_tree_reduces_variance_unless_told_otherwise(monkeypatch: pytest.Monke
     assert len(nodes.released) == 4 + 2 + 1 + 2 + 1  # the first tree, and of the second two leaves
 
 
+def test_options_of_a_tree_are_given_by_name() -> None:
+    made: Any = TreeStream
+    with pytest.raises(TypeError):
+        made(4, 3, SOURCE, {}, True)
+    assert made(leaves=4, size=3, source=SOURCE, memory={}, reduced=False).largest == 2.0**25
+
+
 @pytest.mark.parametrize(
     ("leaves", "largest"), [(1, 2.0**27), (2, 2.0**26), (100, 2.0**20), (128, 2.0**20)]
 )

@@ -336,6 +336,26 @@ def test_the_parts_of_a_law_are_its_levels(heavy: float) -> None:
     assert math.fsum(last.mass) + last.infinite == pytest.approx(1.0, rel=1e-12)
 
 
+def test_what_moves_beyond_the_last_point_finds_further_points() -> None:
+    """The bulk is no possible loss, so everything outside it moves up by 0.3, past the end."""
+    points = Points(0.125, (Level(-3, 4, 1), Level(-32, 52, 16)))
+    losses = points.index * 0.125
+    mass = np.where(points.index == -3, 0.9, 0.1 / (len(losses) - 1)) * 0.99
+    inside = (points.index >= -3) & (points.index <= 4)
+    bulk = mass[inside] / mass[inside].sum()
+    shift = math.log(math.fsum(bulk * np.exp(-losses[inside])))
+    first, last = split(PointLoss(points.index, mass, 0.01, 1e-12), points)
+    assert 0 < shift < 2 and first.mass == pytest.approx(bulk)
+    outer = [*points.outside(0).tolist(), 52 + 16]
+    expected, beyond = moved_by_definition(
+        losses[~inside] + shift, mass[~inside], [i * 0.125 for i in outer]
+    )
+    expected[outer.index(0)] += mass[inside].sum()
+    assert last.index.tolist() == outer and beyond == 0.0
+    assert last.mass == pytest.approx(expected, rel=1e-9)
+    assert (last.infinite, last.slack) == (0.01, 1e-12)
+
+
 def test_a_single_level_is_the_law_itself() -> None:
     points = Points(0.125, (Level(-3, 4, 1),))
     law = PointLoss(points.index, np.full(8, 0.125), 0.0, 1e-12)
