@@ -170,6 +170,17 @@ def test_logs_of_many_steps_are_read_back_whole(tmp_path: Path) -> None:
         entered(last, 11, names[11], A, B)
 
 
+def test_purposes_of_any_length_are_logged(tmp_path: Path) -> None:
+    log, purpose = SumLog(tmp_path / "sums"), "noise " * 100
+    log.begin(0)
+    log.enter(purpose, A)
+    log.close()
+    again = SumLog(tmp_path / "sums", replayed=True)
+    again.begin(0)
+    again.enter(purpose, A)
+    assert (tmp_path / "sums").read_text() == f"0 {A} {purpose}\n"
+
+
 def test_a_new_log_forgets_the_one_before(tmp_path: Path) -> None:
     written(tmp_path / "sums", (A,))
     assert (tmp_path / "sums").stat().st_mode & 0o777 == 0o600

@@ -257,3 +257,21 @@ def test_the_last_grid_is_the_coarsest_that_adds_no_more_than_the_first(seed: in
         while length > 8192 * expected and added(2 * expected) <= first:
             expected *= 2
         assert pld._last_stride(groups, length) == expected
+
+
+def test_a_tilt_is_chosen_by_about_a_hundred_of_many_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+    moments = pld.log_moments
+
+    def counted(losses: Array, mass: Array, orders: list[float]) -> Array:
+        nonlocal looked_at
+        looked_at += len(orders)
+        return moments(losses, mass, orders)
+
+    monkeypatch.setattr(pld, "log_moments", counted)
+    factors = [Factor(privacy_loss(FINE, 1), 1, 1)] * 990
+    found = ComposedLoss(factors, STEP).delta(3.0)
+    most_tilts = len(pld._COARSE_TILTS) + 3 * len(pld._FINE_TILTS)
+    assert 0 < looked_at <= 100 * most_tilts
+    same = ComposedLoss([Factor(privacy_loss(FINE, 1), 1, 990)], STEP).delta(3.0)
+    assert found == pytest.approx(same, rel=1e-6)
