@@ -103,6 +103,19 @@ def test_damage_in_the_middle_and_a_missing_file_prevent_a_replay(tmp_path: Path
         SumLog(path, replayed=True)
 
 
+@pytest.mark.parametrize("damage", [b"x\n", b"\n", b"0 0 noise\n", bytes(4) + b"\n", bytes(90)])
+def test_an_entry_after_damage_of_any_length_prevents_a_replay(
+    tmp_path: Path, damage: bytes
+) -> None:
+    path = tmp_path / "sums"
+    written(path, (A,), (B,))
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + damage + second)
+    with pytest.raises(ReplayError, match="damaged"):
+        SumLog(path, replayed=True)
+    assert path.read_bytes() == first + damage + second
+
+
 def test_entries_are_written_at_once_and_synced_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
