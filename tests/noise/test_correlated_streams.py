@@ -218,7 +218,9 @@ def test_rows_are_noised_under_their_step_and_past_noise_is_taken_off(
     assert kept_rows == min(bands - 1, steps // 16 * 16)
 
 
-@pytest.mark.parametrize(("noise", "broken"), [(63.0, False), (65.0, True), (-65.0, True)])
+@pytest.mark.parametrize(
+    ("noise", "broken"), [(64.0, False), (-64.0, False), (64.5, True), (-64.5, True)]
+)
 def test_noise_that_no_working_machine_draws_stops_the_run(
     noise: float, broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

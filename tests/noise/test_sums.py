@@ -194,6 +194,14 @@ def test_purposes_of_any_length_are_logged(tmp_path: Path) -> None:
     assert (tmp_path / "sums").read_text() == f"0 {A} {purpose}\n"
 
 
+def test_hundreds_of_sums_in_a_step_are_as_good_as_two(tmp_path: Path) -> None:
+    names = [f"{number:064x}" for number in range(300)]
+    written(tmp_path / "sums", tuple(names))
+    again = SumLog(tmp_path / "sums", replayed=True)
+    entered(again, 0, *names, A)
+    assert (tmp_path / "sums").read_bytes().count(b"\n") == 301
+
+
 def test_a_new_log_forgets_the_one_before(tmp_path: Path) -> None:
     written(tmp_path / "sums", (A,))
     assert (tmp_path / "sums").stat().st_mode & 0o777 == 0o600
