@@ -217,11 +217,12 @@ def test_delta_is_nowhere_too_small_within_the_stated_slack(pair: GaussianPair) 
             assert bound >= true * (1 - mp.mpf("1e-15"))
 
 
+@pytest.mark.parametrize("lowest", [-400, -3000])
 @pytest.mark.parametrize("tail", [1e-3, 1e-6])
-def test_mass_outside_what_is_integrated_is_kept(tail: float) -> None:
+def test_mass_outside_what_is_integrated_is_kept(tail: float, lowest: int) -> None:
     """With a wide tail, what is left out above counts as infinite and below as the lowest loss."""
     for pair in PAIRS:
-        points = Points(0.1, (Level(-400, 400, 1),))
+        points = Points(0.1, (Level(lowest, 400, 1),))
         wide, narrow = pair.on_points(points, 1e-40), pair.on_points(points, tail)
         assert math.fsum(narrow.mass) + narrow.infinite == pytest.approx(1.0, abs=1e-12)
         low, high = pair.span(tail)
