@@ -29,7 +29,7 @@ RESULTS = ROOT / "docs" / "results" / "mutants.json"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--each", type=int, default=60, help="most mutants of one file")
+    parser.add_argument("--each", type=int, default=70, help="most mutants of one file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=list(TARGETS), help="these files only")
     parser.add_argument("--again", action="store_true", help="run survivors again")
