@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 PEER_PYTHON ?= $(BIN)/python
 
-.PHONY: demo test lint bench pages setup clean
+.PHONY: demo test lint bench mutants pages setup clean
 
 $(STAMP): requirements.txt pyproject.toml setup.py $(wildcard tacit/native/src/*)
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 10), 'tacit needs Python 3.10 or newer'"
@@ -29,6 +29,17 @@ test: $(STAMP) lint
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/clipping.py --quick --peer-python $(PEER_PYTHON) $(if $(FASTDP),--fastdp $(FASTDP))
+
+MUTATION := build/mutation
+
+$(MUTATION)/.installed: $(STAMP) benchmarks/requirements-mutation.txt
+	rm -rf $(MUTATION)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(MUTATION) \
+		-r benchmarks/requirements-mutation.txt
+	touch $@
+
+mutants: $(MUTATION)/.installed
+	PYTHONPATH=$(MUTATION) OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 pages: $(STAMP)
 	$(BIN)/python benchmarks/write_pages.py

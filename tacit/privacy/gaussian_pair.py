@@ -105,7 +105,7 @@ class GaussianPair:
         """
         index, ends = points.index, losses_at(points.index, points.step)
         low, high = self._reach(tail)
-        steepest = max(-low, 1 / self.sigma)
+        steepest = -low if self._is_flat(low, high) else max(-low, 1 / self.sigma)
         steps = math.ceil((high - low) * steepest / _RESOLUTION)
         inner = np.clip(self.output_at(ends), low * self.sigma, high * self.sigma)
         fixed = np.linspace(low, high, steps + 1) * self.sigma
@@ -130,6 +130,13 @@ class GaussianPair:
         infinite = float(mass[above].sum()) + right_over
         slack = 2 * _QUADRATURE + 8 * ROUNDING * (high**2 + 1)
         return PointLoss(index, found, infinite, slack)
+
+    def _is_flat(self, low: float, high: float) -> bool:
+        """Whether the loss is the same from `low` to `high` standard deviations, to the last bit:
+        the addition of a record that noise so small would show."""
+        ends = np.array([low, high]) * self.sigma
+        below = _log_mix(self.q, (-2 * ends - 1) / (2 * self.sigma**2))
+        return self.p == 0 and bool(below[0] == below[1])
 
     def _outside(self, low: float, high: float) -> tuple[float, float]:
         """Mass of the first member below and above this many standard deviations."""

@@ -183,7 +183,7 @@ def _parse(path: Path, data: bytes) -> Iterator[Entry]:
             body = json.loads(line)
             named = (body.pop("entry"), body.pop("after"))
             kind = body.pop("kind")
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise LedgerError(f"{path}: line {number + 1} is not a ledger entry") from error
         if named != (number, previous):
             raise LedgerError(

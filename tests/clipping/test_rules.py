@@ -1,6 +1,7 @@
 """Rules: bounds hold for all norms, nonsense is refused."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -98,3 +99,100 @@ def test_groups_together_cost_no_more_than_one_release(weights: list[float]) -> 
         scales = clipped.noise_scales(2.0, Relation.ADD_OR_REMOVE_ONE)
         cost = math.fsum((b / s) ** 2 for b, s in zip(rule.bounds, scales, strict=True))
         assert cost == pytest.approx(1 / 4, rel=1e-12)
+
+
+def test_factors_by_the_definition() -> None:
+    norms = torch.tensor([[0.0], [0.5], [2.0], [8.0]], dtype=torch.float64)
+    assert Flat(2.0).factors(norms).flatten().tolist() == [1.0, 1.0, 1.0, 0.25]
+    assert Automatic(2.0).factors(norms).flatten().tolist() == pytest.approx(
+        [2 / 0.01, 2 / 0.51, 2 / 2.01, 2 / 8.01]
+    )
+    assert Automatic(2.0, stabiliser=0.0).factors(norms).flatten().tolist() == pytest.approx(
+        [2e12, 4.0, 1.0, 0.25]
+    )
+    pairs = torch.tensor([[0.0, 9.0], [4.0, 1.0], [0.1, 30.0]], dtype=torch.float64)
+    found = Layerwise(TWO, (2.0, 3.0)).factors(pairs)
+    assert found.flatten().tolist() == pytest.approx([1.0, 1 / 3, 0.5, 1.0, 1.0, 0.1])
+    found = Multiplied(TWO, 5.0, (1.0, 2.0)).factors(pairs)
+    wholes = [18.0, math.hypot(4, 2), math.hypot(0.1, 60)]
+    assert found.tolist() == [pytest.approx([min(1.0, 5 / whole)] * 2) for whole in wholes]
+    assert Multiplied(TWO, 5.0, (1.0, 2.0)).bounds == (5.0, 2.5)
+
+
+@pytest.mark.parametrize("rule", [Flat(1.0), Automatic(1.0, stabiliser=0.0)])
+def test_single_precision_keeps_to_the_bound_for_the_shortest_gradients(rule: Flat) -> None:
+    norms = torch.tensor([[0.0], [1e-38], [1e-31], [1e-13], [1e-12]])
+    factors = rule.factors(norms)
+    assert bool(torch.isfinite(factors).all())
+    assert bool((norms * factors <= 1 + 1e-6).all())
+
+
+def test_layers_of_nothing_are_left_alone() -> None:
+    for rule in (Layerwise(TWO, (0.3, 5.0)), Multiplied(TWO, 0.3, (2.0, 3.0))):
+        assert rule.factors(torch.zeros(1, 2)).tolist() == [[1.0, 1.0]]
+
+
+def test_shares_and_bounds_are_those_that_the_noise_needs() -> None:
+    """Each group of `Multiplied` is one part of a release of the whole; layers pay apart."""
+    assert Flat(0.7).shares == Multiplied(TWO, 0.7, (1.0, 1.0)).shares[:1] == (1.0,)
+    assert Multiplied(TWO, 0.7, (1.0, 1.0)).shares == (1.0, 1.0)
+    assert Layerwise(TWO, (1.0, 1.0)).shares == (0.5, 0.5)
+    assert Layerwise(TWO, (1.0, 2.0), (0.1, 0.9)).shares == (0.1, 0.9)
+    assert Layerwise(TWO, (1.0, 2.0), (0.1, 0.9 - 5e-10)).bounds == (1.0, 2.0)
+
+
+def test_every_parameter_is_in_its_group() -> None:
+    names = ["b", "a"]
+    assert list(Flat(1.0).grouping(names)) == list(Automatic(1.0).grouping(names)) == [0, 0]
+    assert list(Layerwise(TWO, (1.0, 1.0)).grouping(names)) == [1, 0]
+    assert list(Multiplied(TWO, 1.0, (1.0, 1.0)).grouping(names)) == [1, 0]
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5 + 2e-9), (0.0, 1.0), (0.5, 0.5, 0.0)])
+def test_shares_that_are_nearly_right_are_refused(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ArgumentError, match="shares"):
+        Layerwise(TWO, (1.0, 1.0), shares)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_impossible_values_of_any_group_are_refused(bad: float) -> None:
+    with pytest.raises(ArgumentError, match="clip"):
+        Layerwise(TWO, (1.0, bad))
+    with pytest.raises(ArgumentError, match="clip"):
+        Multiplied(TWO, bad, (1.0, 1.0))
+    with pytest.raises(ArgumentError, match="multiplier"):
+        Multiplied(TWO, 1.0, (1.0, bad))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_value_for_each_group_is_needed(count: int) -> None:
+    with pytest.raises(ArgumentError, match=f"{count} values for 2 groups"):
+        Layerwise(TWO, (1.0,) * count)
+    with pytest.raises(ArgumentError, match=f"{count} values for 2 groups"):
+        Multiplied(TWO, 1.0, (1.0,) * count)
+
+
+@pytest.mark.parametrize("stabiliser", [math.inf, math.nan])
+def test_a_stabiliser_without_meaning_is_refused(stabiliser: float) -> None:
+    with pytest.raises(ArgumentError, match="stabiliser"):
+        Automatic(1.0, stabiliser=stabiliser)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Flat(1.0), Automatic(1.0), Layerwise(TWO, (1.0, 2.0)), Multiplied(TWO, 1.0, (1.0, 2.0))],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_a_rule_in_force_cannot_be_changed(rule: Any) -> None:
+    bounds = rule.bounds
+    for name in ("clip", "bounds", "groups"):
+        with pytest.raises(AttributeError):
+            setattr(rule, name, 5.0)
+    assert rule.bounds == bounds and len({rule, rule}) == 1
+
+
+def test_hundreds_of_groups_are_as_good_as_two() -> None:
+    groups = Groups(tuple((f"layer {i}",) for i in range(300)))
+    assert len(Layerwise(groups, (1.0,) * 300).shares) == 300
+    assert Layerwise(groups, (1.0,) * 300, (1 / 300,) * 300).bounds == (1.0,) * 300
+    assert len(Multiplied(groups, 1.0, (2.0,) * 300).bounds) == 300

@@ -235,3 +235,56 @@ def test_division_by_the_size_of_the_batch_is_found_behind_any_dropout(functiona
 
     with pytest.raises(MixedRecordsError, match="join its batch"):
         Rerun(Dropped()).compare_alone(divided, vectors(50))
+
+
+class _StandardisesOnce(nn.Module):
+    """Keeps mean and deviation of the first batch it sees in plain attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.mean: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.mean is None:
+            self.mean = x.detach().mean(0)
+        out: Tensor = self.linear(x - self.mean)
+        return out
+
+
+def test_what_a_model_keeps_of_the_first_batch_is_public() -> None:
+    kept = []
+    for scale in (1.0, 100.0):
+        model, (x, y) = _StandardisesOnce(), vectors(50)
+        Rerun(model).compare(rows, (scale * x, y), REPLACEMENTS, 0)
+        kept.append(model.mean)
+    assert torch.equal(kept[0], kept[1])
+
+
+class _MixesInEvaluation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x if self.training else x - x.mean(0))
+        return out
+
+
+class _MixesByChance(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x - x.mean(0) if float(torch.rand(1)) < 0.45 else x)
+        return out
+
+
+def test_mixing_in_evaluation_mode_or_behind_a_coin_is_found() -> None:
+    batch = vectors(50)
+    Rerun(_MixesInEvaluation()).compare(rows, batch, REPLACEMENTS, 0)
+    with pytest.raises(MixedRecordsError):
+        Rerun(_MixesInEvaluation()).compare(rows, batch, REPLACEMENTS, 0, evaluation=True)
+    with pytest.raises(MixedRecordsError):
+        Rerun(_MixesByChance()).compare(rows, batch, REPLACEMENTS, 0)

@@ -80,6 +80,21 @@ def test_a_million_releases_are_proven_right_on_every_path(levels: int, dtype: t
         check_32_bits(x.numpy(), words, steps, grid)
 
 
+@pytest.mark.parametrize("levels", [0, 3])
+@pytest.mark.parametrize("power", [-60, -9, 9, 60])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_is_the_same_in_units_of_its_scale(
+    levels: int, power: int, dtype: torch.dtype
+) -> None:
+    """Sums and scale times a power of two, however large: the result times that power."""
+    source = RandomSource.from_seed(5)
+    x = torch.randn(3000, dtype=dtype, generator=torch.Generator().manual_seed(2)) * 5
+    with native.limited_to(levels):
+        usual = source.perturb_(x.clone(), "n", 3, [3000], [1.7], 1.0)
+        scaled = source.perturb_(x * 2.0**power, "n", 3, [3000], [1.7 * 2.0**power], 1.0)
+    assert torch.equal(scaled, usual * 2.0**power)
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_words_at_every_boundary_are_decided_as_in_ball_arithmetic(scale: float) -> None:
     """For many fractions and all boundaries: the words around the one that crosses it."""

@@ -1,5 +1,6 @@
 """The log of noised sums finds every step that is not repeated exactly."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,19 @@ def test_damage_in_the_middle_and_a_missing_file_prevent_a_replay(tmp_path: Path
         SumLog(path, replayed=True)
 
 
+@pytest.mark.parametrize("damage", [b"x\n", b"\n", b"0 0 noise\n", bytes(4) + b"\n", bytes(90)])
+def test_an_entry_after_damage_of_any_length_prevents_a_replay(
+    tmp_path: Path, damage: bytes
+) -> None:
+    path = tmp_path / "sums"
+    written(path, (A,), (B,))
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + damage + second)
+    with pytest.raises(ReplayError, match="damaged"):
+        SumLog(path, replayed=True)
+    assert path.read_bytes() == first + damage + second
+
+
 def test_entries_are_written_at_once_and_synced_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +127,86 @@ def test_entries_are_written_at_once_and_synced_on_request(
     log.sync()
     log.sync()
     assert len(synced) == 1
+
+
+def test_only_what_was_entered_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    log = SumLog(tmp_path / "sums")
+    monkeypatch.setattr("os.fsync", synced.append)
+    log.sync()
+    assert synced == []
+    entered(log, 0, A)
+    log.close()
+    assert len(synced) == 1
+
+
+def test_a_closed_log_takes_no_entry_and_may_be_closed_again(tmp_path: Path) -> None:
+    for path in (tmp_path / "sums", None):
+        log = SumLog(path)
+        entered(log, 0, A)
+        file = log._file
+        log.close()
+        log.close()
+        assert file is None or file.closed
+        entered(log, 1, B)
+    assert (tmp_path / "sums").read_text() == f"0 {A} gradient noise 0\n"
+
+
+def test_a_line_that_was_written_in_part_stops_the_run(tmp_path: Path) -> None:
+    log = SumLog(tmp_path / "sums")
+    whole = log._file
+    assert whole is not None
+
+    class Half:
+        def write(self, line: bytes) -> int:
+            return whole.write(line[:-1])
+
+    log._file = Half()  # type: ignore[assignment]
+    with pytest.raises(RunError, match="only part of the entry") as raised:
+        entered(log, 0, A)
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__.errno == errno.ENOSPC
+    whole.close()
+    entered(SumLog(tmp_path / "sums", replayed=True), 0, B)
+
+
+def test_logs_of_many_steps_are_read_back_whole(tmp_path: Path) -> None:
+    names = [f"{number:064x}" for number in range(12)]
+    written(tmp_path / "sums", *((name, A) for name in names))
+    again = SumLog(tmp_path / "sums", replayed=True)
+    for step, name in enumerate(names):
+        entered(again, step, name, A)
+    entered(again, 12, B)
+    last = SumLog(tmp_path / "sums", replayed=True)
+    entered(last, 11, names[11], A)
+    with pytest.raises(ReplayError, match="fewer sums"):
+        entered(last, 11, names[11], A, B)
+
+
+def test_purposes_of_any_length_are_logged(tmp_path: Path) -> None:
+    log, purpose = SumLog(tmp_path / "sums"), "noise " * 100
+    log.begin(0)
+    log.enter(purpose, A)
+    log.close()
+    again = SumLog(tmp_path / "sums", replayed=True)
+    again.begin(0)
+    again.enter(purpose, A)
+    assert (tmp_path / "sums").read_text() == f"0 {A} {purpose}\n"
+
+
+def test_hundreds_of_sums_in_a_step_are_as_good_as_two(tmp_path: Path) -> None:
+    names = [f"{number:064x}" for number in range(300)]
+    written(tmp_path / "sums", tuple(names))
+    again = SumLog(tmp_path / "sums", replayed=True)
+    entered(again, 0, *names, A)
+    assert (tmp_path / "sums").read_bytes().count(b"\n") == 301
+
+
+def test_a_new_log_forgets_the_one_before(tmp_path: Path) -> None:
+    written(tmp_path / "sums", (A,))
+    assert (tmp_path / "sums").stat().st_mode & 0o777 == 0o600
+    entered(SumLog(tmp_path / "sums"), 0, B)
+    assert (tmp_path / "sums").read_text() == f"0 {B} gradient noise 0\n"
 
 
 def test_a_log_that_cannot_be_written_stops_the_run(

@@ -1,0 +1,1 @@
+"""Mutation testing of the files that carry the privacy promise."""
