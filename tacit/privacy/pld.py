@@ -167,7 +167,9 @@ def unbounded() -> ComposedLoss:
 
 
 def compose(parts: Sequence[tuple[Pair, int]]) -> ComposedLoss:
-    """The loss of all pairs together, each as often as its count says; none may be unbounded."""
+    """The loss of all pairs together, each as often as its count says."""
+    if any(is_unbounded(pair) for pair, _ in parts):
+        return unbounded()
     total = sum(count for _, count in parts)
     variances = [pair.variance() for pair, _ in parts]
     mean = math.fsum(n * v for v, (_, n) in zip(variances, parts, strict=True)) / total
