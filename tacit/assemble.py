@@ -92,7 +92,7 @@ def assemble(
     independence = independence_of(
         model, records, recipe, own_inputs=repeatable and set_pass is None, own_loop=own_loop
     )
-    guard = IndependenceGuard(model, records, recipe, independence, set_pass)
+    guard = IndependenceGuard(model, records, recipe, independence, set_pass, own_loop)
     own_inputs = (
         repeatable and optimizer is None and set_pass is None and isinstance(records, TensorRecords)
     )

@@ -18,6 +18,7 @@ def weights_unwritten(weights: Sequence[Tensor]) -> Iterator[None]:
     Guarantee: after the block, however it ends, all weights have the bits they had before it.
     Version counters are not enough: writes through `.data` or NumPy do not move them.
 
+    >>> import torch
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> with weights_unwritten([weight]):
     ...     _ = weight.data.add_(1.0)  # doctest: +ELLIPSIS

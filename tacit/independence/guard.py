@@ -16,7 +16,7 @@ from tacit.data.batches import Records
 from tacit.errors import ArgumentError, ModelError
 from tacit.independence.constants import LossConstants
 from tacit.independence.construction import obstacle
-from tacit.independence.replacements import REPLACEMENTS
+from tacit.independence.replacements import EXTREME, REPLACEMENTS
 from tacit.independence.rerun import LAST, WAYS_OUT, Alone, Rerun
 from tacit.independence.tiers import CHECK_EVERY, Independence, Tier, Unit
 from tacit.losses import blank_record, check_labels, cross_entropy
@@ -24,6 +24,7 @@ from tacit.method_sections import BatchClippingRecipe, SanitizationRecipe, Selec
 
 _REMEMBERED_LOSSES = 64
 _MOST_UNITS = 16
+_FOR_THE_LAST = (REPLACEMENTS[0], EXTREME)
 
 
 class IndependenceGuard:
@@ -44,6 +45,7 @@ class IndependenceGuard:
         recipe: Recipe,
         independence: Independence | None,
         set_pass: SetPass | None = None,
+        own_loop: bool = False,
     ) -> None:
         self._model = model
         self._records = records
@@ -57,6 +59,7 @@ class IndependenceGuard:
         self._evaluates = isinstance(recipe.method, SelectiveRecipe | SanitizationRecipe)
         self._passed: list[LossFunction] = []
         self._constants = LossConstants()
+        self._own_loop = own_loop
 
     def __call__(self, loss: LossFunction, step: int, draw: Callable[[], Iterable[Batch]]) -> None:
         """Refuse `loss` for step `step` on the batches that `draw` returns."""
@@ -65,7 +68,8 @@ class IndependenceGuard:
             check_labels(self._records, self._model, loss)
         if self.independence is not None:
             if self.independence.tier is Tier.CHECKED:
-                self._constants.check(loss)
+                if self._own_loop:
+                    self._constants.check(loss)
                 self._check(loss, step, draw, known)
             elif self.independence.by_layers:
                 self._check_layers(loss)
@@ -114,9 +118,9 @@ class IndependenceGuard:
         if self._alone is not None:
             self._rerun.compare_moved(loss, batch)
         self._rerun.compare(loss, batch, REPLACEMENTS, turn)
-        self._rerun.compare(loss, batch, REPLACEMENTS, LAST)
+        self._rerun.compare(loss, batch, _FOR_THE_LAST, LAST)
         if self._evaluates:
-            self._rerun.compare(loss, batch, REPLACEMENTS, LAST, evaluation=True)
+            self._rerun.compare(loss, batch, _FOR_THE_LAST, LAST, evaluation=True)
         if self._alone is None:
             self._rerun.compare_alone(loss, batch)
 
