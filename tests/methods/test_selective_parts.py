@@ -236,10 +236,10 @@ def test_an_interrupted_trial_is_rolled_back_and_nothing_is_released(
         out=tmp_path / "run",
         seed=1,
     )
-    start, armed = flat(model), False
+    start, armed = flat(model), [False]
 
     def fragile(model: nn.Module, batch: Batch) -> Tensor:
-        if armed and not torch.is_grad_enabled() and not torch.equal(flat(model), start):
+        if armed[0] and not torch.is_grad_enabled() and not torch.equal(flat(model), start):
             raise ArithmeticError("in the second pass of the test")
         return cross_entropy(model, batch)
 
@@ -247,7 +247,7 @@ def test_an_interrupted_trial_is_rolled_back_and_nothing_is_released(
     next(drawn)
     steps.step(fragile)
     next(drawn)
-    armed = True
+    armed[0] = True
     with pytest.raises(ArithmeticError):
         steps.step(fragile)
     assert torch.equal(flat(model), start)
