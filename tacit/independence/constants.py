@@ -6,6 +6,7 @@ been computed from a batch: then every record influences the loss of all others.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import CodeType, MethodType
 
 from tacit.clipping.contract import LossFunction
@@ -57,7 +58,8 @@ def _held_by(loss: LossFunction) -> tuple[object, dict[str, object]]:
     held |= {name: known[name] for name in code.co_names if name in known}
     cells = getattr(target, "__closure__", None) or ()
     for name, cell in zip(code.co_freevars, cells, strict=True):
-        held[name] = cell.cell_contents
+        with suppress(ValueError):  # a name that is not bound yet
+            held[name] = cell.cell_contents
     defaults = getattr(target, "__defaults__", None) or ()
     held |= {f"default {number}": value for number, value in enumerate(defaults)}
     return code, held
